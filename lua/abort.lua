@@ -1,0 +1,31 @@
+-- abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
+-- uses: core
+--
+-- ARGV[1]  batch    id of the submission
+-- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
+-- ARGV[3]  limit    most jobs to delete in this call
+--
+-- Returns {"ABORTED"} when nothing is left of it, {"MORE"}, or {"OPEN"} when it must not be given up (any more)
+
+local batch, idle_ms, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local batch_key = P .. 'batch:' .. batch
+
+local state = redis.call('HGET', batch_key, 'state')
+local last = tonumber(redis.call('ZSCORE', P .. 'batches', batch) or 0)
+if state == 'open' or state == 'staging' and NOW - last < idle_ms then
+  return { 'OPEN' }
+end
+if state == 'staging' then
+  redis.call('HSET', batch_key, 'state', 'aborted')
+end
+local ids = redis.call('LPOP', batch_key .. ':ids', limit) or {}
+for _, id in ipairs(ids) do
+  redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')
+end
+if redis.call('EXISTS', batch_key .. ':ids') == 1 then
+  return { 'MORE' }
+end
+-- The state stays for a while: a chunk that was delayed must not begin the batch anew.
+redis.call('PEXPIRE', batch_key, 3600000)
+redis.call('ZREM', P .. 'batches', batch)
+return { 'ABORTED' }

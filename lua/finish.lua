@@ -1,0 +1,72 @@
+-- finish: record how attempts ended, free their leases, and claim more in the same call.
+-- uses: core ends edges claims outputs
+--
+-- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
+--
+-- ARGV[1]  worker        name of the worker
+-- ARGV[2]  request       claim request `<incarnation>:<counter>`, '' to claim nothing
+-- ARGV[3]  queues        names with spaces between, the first one first
+-- ARGV[4]  limit         most jobs to claim, 0..150
+-- ARGV[5]  lease_ms      length of the lease, ms
+-- ARGV[6]  floor         highest fence that the caller has seen
+-- ARGV[7]  remember      '1': the caller had a reply lost; remember an empty answer too
+-- ARGV[8]  retry_ms      wait before the second attempt, ms; doubles with each further one
+-- ARGV[9]  retry_max_ms  longest wait between two attempts, ms
+-- ARGV[10..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
+--                        output offset ('' for none), output total, output data
+--
+-- Returns {word of the claim (see claim) | "NONE", next_due_ms, propagate, results, claim, …}
+-- propagate: 1 when edges are left to visit; results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN", status}, …}
+
+local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local lease_ms, floor, remember = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
+local retry_ms, retry_max_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local WIDTH, EDGES = 10, 200
+
+-- Exponential backoff with jitter: between half and all of base × 2^(attempt - 1), at most the cap.
+local function backoff(attempt, jitter)
+  local full = math.min(retry_ms * 2 ^ math.min(attempt - 1, 40), retry_max_ms)
+  return math.floor(full * (0.5 + 0.5 * jitter))
+end
+
+local function finish(at)
+  local id, fence = ARGV[at], ARGV[at + 1]
+  local job = read(id)
+  if not job then
+    return { 'UNKNOWN', '' }
+  end
+  if job.status ~= 'running' or job.fence ~= fence then
+    if TERMINAL[job.status] and job.fence == fence then
+      return { 'RECORDED', job.status }
+    end
+    if job.ended_fence == fence then
+      return { 'RECORDED', job.ended_as }
+    end
+    return { 'LOST', job.status }
+  end
+  if ARGV[at + 7] ~= '' then
+    write_output(id, fence, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
+  end
+  local reason = ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
+  local status = conclude(job, {
+    fence = fence,
+    reason = reason,
+    exit_code = ARGV[at + 3],
+    signal = ARGV[at + 4],
+    error = ARGV[at + 5],
+  }, backoff(job.attempts, tonumber(ARGV[at + 6])))
+  return { 'ACCEPTED', status }
+end
+
+local results = {}
+for at = 10, #ARGV, WIDTH do
+  results[#results + 1] = finish(at)
+end
+flush()
+local propagating = propagate(EDGES)
+flush()
+local word, claims, due_ms = 'NONE', {}, -1
+if request ~= '' then
+  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, remember)
+end
+return { word, due_ms, propagating and 1 or 0, results, unpack(claims) }

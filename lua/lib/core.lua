@@ -1,0 +1,234 @@
+-- core: what every transition needs — prefix, clock, reading a job, and the bookkeeping that is written once per call.
+--
+-- A script changes job hashes at once, and collects what goes into shared keys (counts, indexes, lists, events)
+-- until `flush`: one command per key and call instead of one per job.
+
+local P = string.sub(KEYS[1], 1, -5) -- KEYS[1] is <prefix>meta
+local TIME = redis.call('TIME')
+local NOW = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
+
+local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true }
+local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
+local FIELDS = {
+  'status', 'queue', 'priority', 'attempts', 'max_attempts', 'run', 'fence', 'workflow', 'children', 'batch',
+  'cancel_requested_at', 'run_at', 'edge_cursor', 'broken', 'reason', 'timeout_ms', 'started_at', 'worker',
+  'caused_by', 'ended_fence', 'ended_as',
+}
+
+-- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+local function job_key(id)
+  return P .. 'job:' .. id
+end
+
+local function queue_key(queue)
+  return P .. 'queue:' .. queue
+end
+
+-- Read what the transitions need of a job; nil when there is none (or its key is broken: the rest of a batch goes on).
+local function read(id)
+  local row = redis.pcall('HMGET', job_key(id), unpack(FIELDS))
+  if type(row) ~= 'table' or row.err or not row[1] then
+    return nil
+  end
+  return {
+    id = id,
+    status = row[1],
+    queue = row[2] or 'default',
+    priority = row[3] or '5',
+    attempts = tonumber(row[4] or 0),
+    max_attempts = tonumber(row[5] or 3),
+    run = tonumber(row[6] or 1),
+    fence = row[7],
+    workflow = row[8],
+    children = row[9],
+    batch = row[10],
+    cancel_requested_at = row[11] and tonumber(row[11]),
+    run_at = row[12] and tonumber(row[12]),
+    edge_cursor = row[13] and tonumber(row[13]),
+    broken = tonumber(row[14] or 0),
+    reason = row[15],
+    timeout_ms = row[16] and tonumber(row[16]),
+    started_at = row[17] and tonumber(row[17]),
+    worker = row[18],
+    caused_by = row[19],
+    ended_fence = row[20],
+    ended_as = row[21],
+  }
+end
+
+-- A submission in chunks is not visible before it is open.
+local function visible(job)
+  return job and (not job.batch or redis.call('HGET', P .. 'batch:' .. job.batch, 'state') == 'open')
+end
+
+local counts = {} -- hash key → field → change
+local indexes = {} -- zset key → member → score, or false to remove
+local pushes = {} -- list key → ids, at the tail
+local fronts = {} -- list key → ids, at the head
+local hints = {} -- queue → true
+local keys_gone = {}
+local moves = {} -- new status → ids
+local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
+
+local function count(key, field, change)
+  local fields = counts[key] or {}
+  counts[key] = fields
+  fields[field] = (fields[field] or 0) + change
+end
+
+local function count_job(job, status, change)
+  count(queue_key(job.queue), status, change)
+  if job.workflow then
+    count(P .. 'workflow:' .. job.workflow, status, change)
+  end
+end
+
+local function index(key, member, score)
+  local members = indexes[key] or {}
+  indexes[key] = members
+  members[member] = score
+end
+
+local function append(lists, key, id)
+  local list = lists[key] or {}
+  lists[key] = list
+  list[#list + 1] = id
+end
+
+-- Take the job out of the index of its status. A pending id stays in its list: the claim drops it.
+local function leave(job)
+  if job.batch then
+    return -- not admitted yet: it is in no index
+  end
+  local from = job.status
+  count_job(job, from, -1)
+  if INDEXED[from] then
+    index(queue_key(job.queue) .. ':' .. from, job.id, false)
+  elseif from == 'scheduled' then
+    index(P .. 'due', job.id, false)
+  elseif from == 'running' then
+    index(P .. 'leases', job.id, false)
+    keys_gone[#keys_gone + 1] = job_key(job.id) .. ':heartbeat'
+  end
+end
+
+-- Put the job into the index of a status. The caller writes the hash.
+local function enter(job, to, at_front)
+  job.status = to
+  count_job(job, to, 1)
+  append(moves, to, job.id)
+  if INDEXED[to] then
+    index(queue_key(job.queue) .. ':' .. to, job.id, NOW)
+  elseif to == 'scheduled' then
+    index(P .. 'due', job.id, job.run_at)
+    if not soonest_at or job.run_at < soonest_at then
+      soonest_queue, soonest_at = job.queue, job.run_at
+    end
+  elseif to == 'pending' then
+    append(at_front and fronts or pushes, queue_key(job.queue) .. ':pending:' .. job.priority, job.id)
+    hints[job.queue] = true
+  end
+end
+
+local function move(job, to, at_front)
+  leave(job)
+  enter(job, to, at_front)
+end
+
+-- The state in which a job without open dependencies starts.
+local function ready_state(job)
+  return job.run_at and job.run_at > NOW and 'scheduled' or 'pending'
+end
+
+-- Have the edges of a job visited again from the first one.
+local function push_propagate(job)
+  if not job.children then
+    return
+  end
+  if not job.edge_cursor then
+    redis.call('RPUSH', P .. 'propagate', job.id)
+  end
+  job.edge_cursor = 0
+  redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
+end
+
+-- One hint wakes one worker; who claims and leaves work behind hints again. At most one waits in the list.
+local function hint(queue)
+  local key = queue_key(queue) .. ':wake'
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('RPUSH', key, '1')
+  end
+end
+
+local function flush_index(key, members)
+  local adds, drops = {}, {}
+  for member, score in pairs(members) do
+    if score then
+      adds[#adds + 1] = int(score)
+      adds[#adds + 1] = member
+    else
+      drops[#drops + 1] = member
+    end
+  end
+  if #drops > 0 then
+    redis.call('ZREM', key, unpack(drops))
+  end
+  if #adds > 0 then
+    redis.call('ZADD', key, unpack(adds))
+  end
+end
+
+-- A worker whose timer is set to a later due time has to look again.
+local function hint_sooner()
+  if soonest_at then
+    local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
+    if #first == 0 or tonumber(first[2]) > soonest_at then
+      hints[soonest_queue] = true
+    end
+    soonest_queue, soonest_at = nil, nil
+  end
+end
+
+local function flush_event()
+  local entry = {}
+  for status, ids in pairs(moves) do
+    entry[#entry + 1] = status
+    entry[#entry + 1] = table.concat(ids, ' ')
+  end
+  if #entry > 0 then
+    redis.call('XADD', P .. 'events', 'MAXLEN', '~', '1000', '*', unpack(entry))
+  end
+end
+
+-- Write all that was collected. May be called more than once in a script.
+local function flush()
+  hint_sooner()
+  for key, fields in pairs(counts) do
+    for field, change in pairs(fields) do
+      if change ~= 0 then
+        redis.call('HINCRBY', key, field, int(change))
+      end
+    end
+  end
+  for key, members in pairs(indexes) do
+    flush_index(key, members)
+  end
+  if #keys_gone > 0 then
+    redis.call('DEL', unpack(keys_gone))
+  end
+  for key, ids in pairs(pushes) do
+    redis.call('RPUSH', key, unpack(ids))
+  end
+  for key, ids in pairs(fronts) do
+    redis.call('LPUSH', key, unpack(ids))
+  end
+  for queue in pairs(hints) do
+    hint(queue)
+  end
+  flush_event()
+  counts, indexes, pushes, fronts, hints, keys_gone, moves = {}, {}, {}, {}, {}, {}, {}
+end

@@ -1,0 +1,118 @@
+-- edges: dependencies, level-triggered — a visit brings an edge to what the parent's present status demands.
+--
+-- job:<child>:parents (HASH) has an entry per edge that is not satisfied: the parent's id → `done|failed|finished`
+-- while waiting, with a `!` in front when the parent ended otherwise. A job with a broken edge is skipped; when its
+-- parent is retried, the edge waits again and the job is re-armed.
+
+local function satisfies(when, status)
+  return when == 'finished' or when == status
+end
+
+-- What the parents hash should say of an edge: false (satisfied), `when`, or `!when`.
+local function edge_state(parent, when)
+  if not TERMINAL[parent.status] then
+    return when
+  end
+  return not satisfies(when, parent.status) and '!' .. when
+end
+
+local function skip(job, parent)
+  end_job(job, 'skipped', {
+    reason = 'upstream',
+    caused_by = parent.id,
+    error = 'skipped: it depends on ' .. parent.id .. ', which ended ' .. parent.status,
+  })
+end
+
+local function rearm(job)
+  redis.call('HSET', job_key(job.id), 'status', 'blocked', 'run', int(job.run + 1))
+  redis.call('HDEL', job_key(job.id), 'finished_at', 'reason', 'error', 'caused_by')
+  job.run = job.run + 1
+  job.reason = nil
+  move(job, 'blocked')
+  push_propagate(job)
+end
+
+local function release_blocked(job)
+  local status = ready_state(job)
+  redis.call('HSET', job_key(job.id), 'status', status)
+  move(job, status)
+end
+
+-- Bring a job to the state that its edges demand, after `parent`'s edge has changed.
+local function settle(job, parent)
+  if job.batch then
+    return -- its admission settles it
+  end
+  local armed = job.status == 'blocked'
+  local skipped = job.status == 'skipped' and job.reason == 'upstream'
+  if armed and job.broken > 0 then
+    skip(job, parent)
+  elseif (armed or skipped) and job.broken == 0 then
+    if skipped then
+      rearm(job)
+    end
+    if redis.call('EXISTS', job_key(job.id) .. ':parents') == 0 then
+      release_blocked(job)
+    end
+  end
+end
+
+local function visit(parent, when, child_id)
+  local child = read(child_id)
+  if not child or not (child.batch or child.status == 'blocked' or child.status == 'skipped' or child.status == 'cancelled') then
+    return
+  end
+  local key = job_key(child_id) .. ':parents'
+  local was = redis.call('HGET', key, parent.id)
+  local now = edge_state(parent, when)
+  if was == now or (not was and child.status ~= 'blocked' and not child.batch) then
+    return
+  end
+  if now then
+    redis.call('HSET', key, parent.id, now)
+  else
+    redis.call('HDEL', key, parent.id)
+  end
+  local function broken(state)
+    return state and string.sub(state, 1, 1) == '!' and 1 or 0
+  end
+  local change = broken(now) - broken(was)
+  if change ~= 0 then
+    child.broken = child.broken + change
+    redis.call('HSET', job_key(child_id), 'broken', int(child.broken))
+    if change > 0 then
+      redis.call('HSET', job_key(child_id), 'caused_by', parent.id)
+    end
+  end
+  settle(child, parent)
+end
+
+-- Visit up to `budget` edges of ended (or retried) jobs; returns whether some are left for a further call.
+local function propagate(budget)
+  while budget > 0 do
+    local id = redis.call('LINDEX', P .. 'propagate', '0')
+    if not id then
+      return false
+    end
+    local parent = read(id)
+    local cursor = parent and parent.edge_cursor
+    local edges = {}
+    if cursor then
+      edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + budget - 1))
+      for _, edge in ipairs(edges) do
+        local when, child_id = string.match(edge, '^(%a+):(.+)$')
+        visit(parent, when, child_id)
+      end
+      redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + #edges))
+    end
+    if #edges < budget then -- all visited
+      redis.call('LPOP', P .. 'propagate')
+      if cursor then
+        redis.call('HDEL', job_key(id), 'edge_cursor')
+      end
+    end
+    budget = budget - math.max(#edges, 1)
+  end
+  return redis.call('EXISTS', P .. 'propagate') == 1
+end

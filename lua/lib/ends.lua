@@ -1,0 +1,83 @@
+-- ends: the one path by which every attempt and every job ends.
+
+-- Fields that tell how the last attempt ended.
+local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by' }
+
+local function write_outcome(key, fields, outcome)
+  local clear = {}
+  for _, name in ipairs(OUTCOME) do
+    local value = outcome[name]
+    if value and value ~= '' then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    else
+      clear[#clear + 1] = name
+    end
+  end
+  redis.call('HSET', key, unpack(fields))
+  return clear
+end
+
+-- End a job: record it, free what it held, and have its dependents visited.
+--
+-- `outcome.fence` is kept only where an attempt's own result was accepted: its repeat is then answered from here.
+local function end_job(job, status, outcome)
+  local key = job_key(job.id)
+  local stale = job.reason and true
+  local clear = write_outcome(key, { 'status', status, 'finished_at', int(NOW) }, outcome)
+  if job.fence and not outcome.fence then
+    clear[#clear + 1] = 'fence'
+    stale = true
+  end
+  if job.batch then
+    clear[#clear + 1] = 'batch'
+    stale = true
+  end
+  if stale then
+    redis.call('HDEL', key, unpack(clear))
+  end
+  move(job, status)
+  job.batch = nil
+  job.reason = outcome.reason
+  push_propagate(job)
+end
+
+-- Give a failed or lost attempt's job back: at once, or after `delay_ms`.
+local function requeue(job, delay_ms, outcome)
+  local key = job_key(job.id)
+  local status = delay_ms and 'scheduled' or 'pending'
+  local fields = { 'status', status }
+  if delay_ms then
+    job.run_at = NOW + delay_ms
+    fields[#fields + 1] = 'run_at'
+    fields[#fields + 1] = int(job.run_at)
+  end
+  if outcome.fence then
+    for _, value in ipairs({ 'ended_fence', outcome.fence, 'ended_as', status, 'ended_code', outcome.exit_code or '' }) do
+      fields[#fields + 1] = value
+    end
+  end
+  local clear = write_outcome(key, fields, outcome)
+  clear[#clear + 1] = 'fence'
+  clear[#clear + 1] = 'worker'
+  redis.call('HDEL', key, unpack(clear))
+  move(job, status, not delay_ms)
+  job.reason = outcome.reason
+end
+
+-- Decide what an ended attempt means for its job: done, another attempt, or the end. Returns the new status.
+--
+-- After an accepted cancel every end is `cancelled`. A lost attempt goes back at once, a failed one after `delay_ms`.
+local function conclude(job, outcome, delay_ms)
+  if job.cancel_requested_at then
+    outcome.reason = 'cancelled'
+    end_job(job, 'cancelled', outcome)
+  elseif not outcome.reason then
+    end_job(job, 'done', outcome)
+  elseif job.attempts >= job.max_attempts then
+    end_job(job, 'failed', outcome)
+  else
+    requeue(job, outcome.reason ~= 'worker_lost' and delay_ms or nil, outcome)
+  end
+  return job.status
+end

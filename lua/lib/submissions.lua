@@ -1,0 +1,127 @@
+-- submissions: read jobs from a flat argument list, check all of it, then store it.
+--
+-- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
+
+-- Parse jobs from ARGV[at] on; returns them.
+local function parse_jobs(at)
+  local jobs = {}
+  while ARGV[at] do
+    local job = { id = ARGV[at], run_at = tonumber(ARGV[at + 1]), edges = {} }
+    local delay, fields = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+    if delay > 0 then
+      job.run_at = NOW + delay
+    end
+    job.first, job.last = at + 4, at + 3 + 2 * fields
+    for i = job.first, job.last, 2 do
+      if ARGV[i] == 'queue' or ARGV[i] == 'priority' then
+        job[ARGV[i]] = ARGV[i + 1]
+      end
+    end
+    job.queue, job.priority = job.queue or 'default', job.priority or '5'
+    at = job.last + 1
+    local edges = tonumber(ARGV[at])
+    for i = at + 1, at + 2 * edges, 2 do
+      job.edges[#job.edges + 1] = { parent = ARGV[i], when = ARGV[i + 1] }
+    end
+    at = at + 1 + 2 * edges
+    jobs[#jobs + 1] = job
+  end
+  return jobs
+end
+
+-- Find each edge's parent among `jobs` or in the store; returns the ids that are unknown.
+local function resolve_parents(jobs, batch)
+  local known, unknown, here = {}, {}, {}
+  for _, job in ipairs(jobs) do
+    here[job.id] = job
+  end
+  for _, job in ipairs(jobs) do
+    for _, edge in ipairs(job.edges) do
+      local id = edge.parent
+      if not here[id] and known[id] == nil then
+        local parent = read(id)
+        known[id] = parent and (parent.batch == batch or visible(parent)) and parent or false
+        if not known[id] then
+          unknown[#unknown + 1] = id
+        end
+      end
+      edge.job = here[id] or known[id]
+    end
+  end
+  return unknown
+end
+
+-- Write the edges of a job whose parents are resolved: on the child what is not satisfied, on each parent the child.
+local function store_edges(job, children)
+  local open = {}
+  for _, edge in ipairs(job.edges) do
+    local state = edge_state(edge.job, edge.when)
+    if state then
+      open[#open + 1] = edge.parent
+      open[#open + 1] = state
+    end
+    if state and string.sub(state, 1, 1) == '!' then
+      job.broken = (job.broken or 0) + 1
+      job.broken_by = edge.job
+    end
+    append(children, edge.parent, edge.when .. ':' .. job.id)
+  end
+  if #open > 0 then
+    redis.call('HSET', job_key(job.id) .. ':parents', unpack(open))
+  end
+  job.waits = #open > 0
+end
+
+local function store_children(children)
+  for parent, edges in pairs(children) do
+    redis.call('RPUSH', job_key(parent) .. ':children', unpack(edges))
+    redis.call('HSET', job_key(parent), 'children', '1')
+  end
+end
+
+-- Write a job's hash in the given status.
+local function store_job(job, status, workflow, batch)
+  local fields = { 'status', status, 'created_at', int(NOW) }
+  local function put(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if job.run_at > 0 then
+    put('run_at', int(job.run_at))
+  end
+  if workflow ~= '' then
+    put('workflow', workflow)
+    job.workflow = workflow
+  end
+  if batch then
+    put('batch', batch)
+    job.batch = batch
+  end
+  if job.broken then
+    put('broken', int(job.broken))
+    put('caused_by', job.broken_by.id)
+  end
+  for i = job.first, job.last do
+    fields[#fields + 1] = ARGV[i]
+  end
+  redis.call('HSET', job_key(job.id), unpack(fields))
+end
+
+-- What an Idempotency-Key was used for: nil, or 'REPEATED' with first id, count and workflow, or 'MISMATCH'.
+local function earlier(key, fingerprint)
+  local value = key ~= '' and redis.call('GET', P .. 'idempotency:' .. key)
+  if not value then
+    return nil
+  end
+  local print, first, size, workflow = string.match(value, '^(%S+) (%S+) (%d+) ?(%S*)$')
+  if print ~= fingerprint then
+    return { 'MISMATCH' }
+  end
+  return { 'REPEATED', first, size, workflow }
+end
+
+local function remember_submission(key, fingerprint, first, size, workflow, ttl_ms)
+  if key ~= '' then
+    redis.call('SET', P .. 'idempotency:' .. key, fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow, 'PX', ttl_ms)
+  end
+end

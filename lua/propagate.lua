@@ -1,0 +1,10 @@
+-- propagate: visit the next edges of ended jobs.
+-- uses: core ends edges
+--
+-- ARGV[1]  limit  most edges to visit, 1..200
+--
+-- Returns {"PROPAGATED"} when none are left, or {"MORE"}
+
+local more = propagate(tonumber(ARGV[1]))
+flush()
+return { more and 'MORE' or 'PROPAGATED' }

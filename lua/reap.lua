@@ -1,0 +1,86 @@
+-- reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
+-- uses: core ends
+--
+-- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
+-- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
+--
+-- ARGV[1]  pass_ms   time between two passes, ms
+-- ARGV[2]  lease_ms  length of a lease, ms
+-- ARGV[3]  stop_ms   time to stop a command that must end, ms
+-- ARGV[4]  limit     most leases to look at, 1..100
+-- ARGV[5]  full      '1': no room for new work, '0': room, '': not known
+--
+-- Returns {"REAPED", requeued, ended, alive, more, id, …}; more: 1 when leases are left to look at; the ids taken
+-- or {"WAITING", until_ms}: nothing is reaped before that time
+
+local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local limit, full = tonumber(ARGV[4]), ARGV[5]
+local FORGET_MS = 3600000 -- a worker that was not seen for so long leaves the list
+
+local last, wait_until = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after'))
+if full == '1' then
+  redis.call('HSET', KEYS[1], 'full', '1')
+elseif full == '0' then
+  redis.call('HDEL', KEYS[1], 'full')
+end
+redis.call('HSET', KEYS[1], 'last_pass', int(NOW))
+last = last and tonumber(last)
+if last and (NOW - last > math.max(3 * pass_ms, 3000) or last > NOW) then
+  wait_until = int(NOW + lease_ms)
+  redis.call('HSET', KEYS[1], 'reap_after', wait_until)
+end
+if wait_until and tonumber(wait_until) > NOW and tonumber(wait_until) <= NOW + lease_ms then
+  return { 'WAITING', tonumber(wait_until) }
+end
+
+local requeued, ended, alive = 0, 0, 0
+local taken = {}
+
+-- How long the lease of a job may still run: 0 when it is lost.
+local function rest_ms(job)
+  local overdue = job.timeout_ms and job.started_at and NOW > job.started_at + job.timeout_ms + stop_ms
+    or job.cancel_requested_at and NOW > job.cancel_requested_at + stop_ms
+  local key = job_key(job.id) .. ':heartbeat'
+  local holder = not overdue and redis.call('GET', key)
+  local fence = holder and string.match(holder, '^%S+ (%d+)')
+  return fence == job.fence and math.max(redis.call('PTTL', key), 1) or 0
+end
+
+local function lost(job)
+  local timed_out = job.timeout_ms and job.started_at and NOW > job.started_at + job.timeout_ms + stop_ms
+  local what = 'worker ' .. (job.worker or '?') .. ' was silent for longer than its lease'
+  local outcome = { reason = 'worker_lost', error = 'worker lost: ' .. what }
+  if timed_out then
+    outcome = { reason = 'timeout', error = 'timeout: the worker did not stop the command in time' }
+  end
+  local status = conclude(job, outcome)
+  taken[#taken + 1] = job.id
+  if TERMINAL[status] then
+    ended = ended + 1
+  else
+    requeued = requeued + 1
+  end
+end
+
+local function look_at(id)
+  local job = read(id)
+  if not job or job.status ~= 'running' then
+    index(P .. 'leases', id, false)
+    return
+  end
+  local rest = rest_ms(job)
+  if rest > 0 then
+    alive = alive + 1
+    index(P .. 'leases', id, NOW + rest)
+  else
+    lost(job)
+  end
+end
+
+local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', '0', int(limit))
+for _, id in ipairs(ids) do
+  look_at(id)
+end
+redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
+flush()
+return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

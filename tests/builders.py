@@ -1,0 +1,48 @@
+"""Short ways to the usual objects and calls, for tests of the store."""
+
+import asyncio
+import itertools
+import time
+from typing import Any
+
+from workron import ids
+from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When
+from workron.store import Store
+
+SUCCESS = Outcome(None, exit_code=0)
+_requests = itertools.count(1)
+
+
+def new_job(**fields: Any) -> NewJob:
+    """A job that runs `true`, unless told otherwise; ids ascend."""
+    if "argv" not in fields:
+        fields.setdefault("command", "true")
+    return NewJob(id=fields.pop("id", None) or ids.new_id(), **fields)
+
+
+def after(*parents: str, when: When = When.DONE) -> tuple[Dependency, ...]:
+    return tuple(Dependency(parent, when) for parent in parents)
+
+
+async def submit(store: Store, *jobs: NewJob) -> list[str]:
+    return list((await store.submit(jobs)).ids)
+
+
+async def claim(
+    store: Store, *, worker: str = "w1", queues: list[str] | None = None, limit: int = 1, wait: bool = False
+) -> list[Claim]:
+    """Claim with a fresh request; `wait`: until there is something, at most 10 s."""
+    deadline = time.monotonic() + 10
+    while True:
+        request = ClaimRequest(worker, queues or ["default"], limit, f"boot:{next(_requests)}")
+        claimed = await store.attempts.claim(request)
+        if claimed.claims or not wait or time.monotonic() > deadline:
+            return list(claimed.claims)
+        await asyncio.sleep(0.01)
+
+
+async def finish(store: Store, claim: Claim, outcome: Outcome = SUCCESS) -> Finished:
+    exchanged = await store.attempts.finish([Result(claim.id, claim.fence, outcome)], worker="w1")
+    if exchanged.propagating:
+        await store.upkeep.propagate()
+    return exchanged.finished[0]

@@ -1,0 +1,233 @@
+"""Leases: heartbeats keep them, the reaper takes back what silent workers held, stale results change nothing."""
+
+import asyncio
+
+from builders import claim, finish, new_job, submit
+from conftest import QUICK, Bench, WaitUntil
+
+from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict, WorkerInfo
+from workron.policy import Policy
+from workron.store import Store
+
+WORKER = WorkerInfo("w1", "host", 1, ("default",), 2, 1, 0, "0")
+
+
+async def reap_all(store: Store) -> int:
+    """Reap until some lease was taken back; returns how many."""
+    for _ in range(500):
+        reaped = await store.upkeep.reap()
+        if reaped.requeued or reaped.ended:
+            return reaped.requeued + reaped.ended
+        await asyncio.sleep(0.02)
+    return 0
+
+
+async def test_a_silent_worker_loses_its_job_and_another_one_gets_it(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    await claim(store)
+    assert await reap_all(store) == 1
+    job = await store.job(job_id)
+    assert (job.status, job.reason) == (Status.PENDING, Reason.WORKER_LOST)
+    (second,) = await claim(store, worker="w2")
+    assert second.attempt == 2
+
+
+async def test_finishing_after_the_lease_was_reaped_is_refused(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    (first,) = await claim(store)
+    await reap_all(store)
+    assert (await finish(store, first)).verdict is Verdict.LEASE_LOST
+    (second,) = await claim(store, worker="w2")
+    assert (await finish(store, first)).verdict is Verdict.LEASE_LOST
+    assert (await finish(store, second)).verdict is Verdict.ACCEPTED
+    assert (await store.job(job_id)).status is Status.DONE
+
+
+async def test_a_job_that_loses_every_worker_fails_as_worker_lost(store: Store) -> None:
+    (job_id,) = await submit(store, new_job(max_attempts=2))
+    for _ in range(2):
+        assert await claim(store)
+        assert await reap_all(store) == 1
+    job = await store.job(job_id)
+    assert (job.status, job.reason, job.attempts) == (Status.FAILED, Reason.WORKER_LOST, 2)
+    assert job.error is not None
+    assert "w1" in job.error
+
+
+async def test_a_lost_job_goes_ahead_of_those_that_wait(store: Store) -> None:
+    first, second = await submit(store, new_job(), new_job())
+    await claim(store)
+    await reap_all(store)
+    assert [got.id for got in await claim(store, limit=2)] == [first, second]
+
+
+async def test_heartbeats_keep_the_lease(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    for _ in range(12):
+        assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.id: Beat.OK}
+        reaped = await store.upkeep.reap()
+        assert (reaped.requeued, reaped.ended) == (0, 0)
+        await asyncio.sleep(QUICK.lease_ms / 1000 / 6)
+    assert (await store.job(job_id)).status is Status.RUNNING
+
+
+async def test_the_reaper_ignores_a_deadline_whose_heartbeat_is_still_there(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    await claim(store)
+    await bench.client.zadd(bench.keys.leases, {job_id: 1})
+    reaped = await store.upkeep.reap()
+    assert (reaped.requeued, reaped.alive) == (0, 1)
+    assert await bench.client.zscore(bench.keys.leases, job_id) > 1
+
+
+async def test_a_heartbeat_renews_even_if_its_key_has_gone(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await bench.client.delete(bench.keys.heartbeat(job_id))
+    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {job_id: Beat.OK}
+    assert await bench.client.pttl(bench.keys.heartbeat(job_id)) > 0
+
+
+async def test_a_heartbeat_of_a_lost_lease_is_told_so_and_renews_nothing(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await reap_all(store)
+    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {job_id: Beat.LOST}
+    assert not await bench.client.exists(bench.keys.heartbeat(job_id))
+
+
+async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=300, pass_ms=100, stop_ms=50))
+    (job_id,) = await submit(store, new_job(timeout_ms=1, max_attempts=1))
+    (got,) = await claim(store)
+    beats = set()
+    for _ in range(200):
+        beats |= set((await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).values())
+        if (await store.upkeep.reap()).ended:
+            break
+        await asyncio.sleep(0.02)
+    job = await store.job(job_id)
+    assert Beat.LOST in beats
+    assert (job.status, job.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+
+async def test_nothing_is_reaped_for_one_lease_after_all_were_away(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    (got,) = await claim(store)
+    await store.upkeep.reap()
+    await bench.client.hincrby(bench.keys.meta, "last_pass", -10_000)
+    await asyncio.sleep(QUICK.lease_ms / 1000 + 0.02)
+    assert (await store.upkeep.reap()).waiting
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]))[got.id] is Beat.OK
+    await asyncio.sleep(QUICK.lease_ms / 1000 * 0.8)
+    await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
+    await asyncio.sleep(QUICK.lease_ms / 1000 * 0.3)
+    reaped = await store.upkeep.reap()
+    assert (reaped.waiting, reaped.requeued) == (False, 0)
+
+
+async def test_a_last_pass_in_the_future_does_not_stop_the_reaper_for_good(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    await claim(store)
+    await store.upkeep.reap()
+    await bench.client.hincrby(bench.keys.meta, "last_pass", 10_000_000)
+    assert (await store.upkeep.reap()).waiting
+    assert await reap_all(store) == 1
+
+
+async def test_a_released_job_goes_back_without_losing_an_attempt(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await store.attempts.release([(got.id, got.fence)])
+    assert (await store.job(job_id)).attempts == 0
+    (again,) = await claim(store, worker="w2")
+    assert again.attempt == 1
+    assert (await finish(store, got)).verdict is Verdict.LEASE_LOST
+
+
+async def test_releases_are_refunded_ten_times_only(store: Store) -> None:
+    await submit(store, new_job(max_attempts=100))
+    attempts = []
+    for _ in range(13):
+        (got,) = await claim(store)
+        attempts.append(got.attempt)
+        await store.attempts.release([(got.id, got.fence)])
+    assert attempts == [1] * 11 + [2, 3]
+
+
+async def test_an_attempt_whose_guardian_killed_it_goes_back_at_once(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    assert (await finish(store, got, Outcome(Reason.WORKER_LOST))).status is Status.PENDING
+    assert (await store.job(job_id)).reason is Reason.WORKER_LOST
+
+
+async def test_a_repeated_claim_request_gets_the_same_claims(store: Store) -> None:
+    await submit(store, *(new_job() for _ in range(4)))
+    request = ClaimRequest("w1", ["default"], 2, "boot:7")
+    first = await store.attempts.claim(request)
+    assert await store.attempts.claim(request) == first or (await store.attempts.claim(request)).claims == first.claims
+    assert len(first.claims) == 2
+
+
+async def test_a_repeated_claim_request_leaves_out_what_has_ended(store: Store) -> None:
+    await submit(store, *(new_job() for _ in range(2)))
+    request = ClaimRequest("w1", ["default"], 2, "boot:7")
+    first = await store.attempts.claim(request)
+    await finish(store, first.claims[0])
+    assert [got.id for got in (await store.attempts.claim(request)).claims] == [first.claims[1].id]
+
+
+async def test_an_overtaken_claim_request_claims_nothing(store: Store) -> None:
+    await submit(store, *(new_job() for _ in range(2)))
+    await store.attempts.claim(ClaimRequest("w1", ["default"], 1, "boot:8"))
+    late = await store.attempts.claim(ClaimRequest("w1", ["default"], 1, "boot:7"))
+    assert (late.claims, late.more) == ((), True)
+    (queue,) = await store.queues()
+    assert queue.counts[Status.PENDING] == 1
+
+
+async def test_results_and_claims_travel_in_one_call(store: Store) -> None:
+    ids = await submit(store, *(new_job() for _ in range(4)))
+    first = await store.attempts.claim(ClaimRequest("w1", ["default"], 2, "boot:1"))
+    results = [Result(got.id, got.fence, Outcome(None, exit_code=0)) for got in first.claims]
+    request = ClaimRequest("w1", ["default"], 2, "boot:2")
+    exchanged = await store.attempts.finish(results, request)
+    assert [got.id for got in exchanged.claimed.claims] == ids[2:]
+    again = await store.attempts.finish(results, request)
+    assert [one.verdict for one in again.finished] == [Verdict.RECORDED] * 2
+    assert again.claimed.claims == exchanged.claimed.claims
+
+
+async def test_an_empty_queue_tells_when_the_next_job_is_due(store: Store) -> None:
+    await submit(store, new_job(delay_ms=5_000))
+    claimed = await store.attempts.claim(ClaimRequest("w1", ["default"], 1, "boot:1"))
+    assert not claimed.more
+    assert claimed.next_due_in_ms is not None
+    assert 4_000 < claimed.next_due_in_ms <= 5_000
+
+
+async def test_a_fence_grows_even_if_redis_forgets_the_last_one(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(), new_job())
+    (first,) = await claim(store)
+    await bench.client.hset(bench.keys.meta, "fence", 5)
+    (second,) = await claim(store)
+    assert second.fence > first.fence
+
+
+async def test_workers_are_listed_while_they_beat(store: Store, wait_until: WaitUntil) -> None:
+    await store.attempts.heartbeat(WORKER, [])
+    (worker,) = await store.workers()
+    assert worker.info == WORKER
+
+    async def gone() -> bool:
+        return await store.workers() == []
+
+    await wait_until(gone)

@@ -1,0 +1,169 @@
+"""A worker's side of the store: claim attempts, prove that they live, report how they ended."""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import orjson
+
+from workron import decode
+from workron.connection import BLOCK_S, Connection
+from workron.errors import StoreUnavailable
+from workron.keys import Keys
+from workron.models import (
+    Beat,
+    Claimed,
+    ClaimRequest,
+    Finished,
+    OutputPatch,
+    Result,
+    Status,
+    Verdict,
+    WorkerInfo,
+)
+from workron.policy import Policy
+from workron.scripts import Arg, Scripts
+
+MAX_RESULTS: Final = 150
+"""Results, and claims, in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The answer to results and a claim. `propagating`: dependents wait for `Upkeep.propagate`."""
+
+    finished: list[Finished]
+    claimed: Claimed
+    propagating: bool
+
+
+class Attempts:
+    """The transitions of running jobs. One object per worker: it remembers the highest fence and lost replies."""
+
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, policy: Policy) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._scripts = scripts
+        self._policy = policy
+        self._floor = 0
+        self._call_lost = False
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones."""
+        try:
+            reply = await self._scripts.claim(**self._claim_args(request))
+        except StoreUnavailable:
+            self._call_lost = True
+            raise
+        return self._claimed(reply[0], reply[1], reply[2:])
+
+    async def finish(
+        self, results: Sequence[Result], request: ClaimRequest | None = None, *, worker: str = ""
+    ) -> Exchanged:
+        """Record the outcome of attempts and release their leases; claim more, in the same round trip.
+
+        At most `MAX_RESULTS` results. One whose fence is stale is answered LEASE_LOST and changes nothing.
+        """
+        request = request or ClaimRequest(worker, (), 0, "")
+        flat: list[Arg] = []
+        for result in results:
+            flat += _result_args(result)
+        try:
+            reply = await self._scripts.finish(
+                **self._claim_args(request),
+                retry_ms=self._policy.retry_ms,
+                retry_max_ms=self._policy.retry_max_ms,
+                results=flat,
+            )
+        except StoreUnavailable:
+            self._call_lost = True
+            raise
+        word, due_ms, propagating, verdicts, *claims = reply
+        finished = [_finished(result.id, *verdict) for result, verdict in zip(results, verdicts, strict=True)]
+        return Exchanged(finished, self._claimed(word, due_ms, claims), bool(propagating))
+
+    def _claim_args(self, request: ClaimRequest) -> dict[str, Any]:
+        return {
+            "worker": request.worker,
+            "request": request.request_id,
+            "queues": " ".join(request.queues),
+            "limit": min(request.limit, MAX_RESULTS),
+            "lease_ms": self._policy.lease_ms,
+            "floor": self._floor,
+            "remember": self._call_lost,
+        }
+
+    def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
+        claims = tuple(decode.claim(row, self._policy.lease_ms) for row in rows)
+        self._floor = max([self._floor, *(claim.fence for claim in claims)])
+        if claims:
+            self._call_lost = False  # this answer is remembered: an older copy on its way gets STALE
+        return Claimed(claims, more=word in (b"MORE", b"STALE"), next_due_in_ms=due_ms if due_ms >= 0 else None)
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
+        """Renew the leases of all running attempts (id, fence), and the worker's own description."""
+        flat: list[Arg] = [part for pair in held for part in pair]
+        about = orjson.dumps(asdict(info))
+        reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
+        return {job_id: Beat(word.decode()) for (job_id, _), word in zip(held, reply[1:], strict=True)}
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        """Give running attempts back unfinished; they don't count."""
+        for start in range(0, len(held), MAX_RESULTS):
+            await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
+        """Store what running attempts (id, fence) have written since the last call."""
+        flat: list[Arg] = []
+        for job_id, fence, patch in patches:
+            flat += [job_id, fence, patch.offset, patch.total, patch.data]
+        await self._scripts.output(flat)
+
+    async def wait_for_work(self, queues: Sequence[str], wake: Connection, timeout_s: float) -> None:
+        """Return when one of the queues has news for a worker, or after the time (at most `BLOCK_S`)."""
+        keys = [self._keys.wake(queue) for queue in queues]
+        await wake.call("BLPOP", *keys, max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
+
+    @asynccontextmanager
+    async def own_connection(self) -> AsyncIterator[Connection]:
+        """Give a connection for waiting calls."""
+        async with self._connection.own() as connection:
+            yield connection
+
+    async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        """Yield (worker, job, fence) of each running attempt that is to be cancelled, as it is asked for."""
+        async for message in self._connection.messages(self._keys.cancels):
+            worker, job_id, fence = message.split()
+            yield worker, job_id, int(fence)
+
+
+def _result_args(result: Result) -> list[Arg]:
+    def blank(value: int | str | None) -> Arg:
+        return "" if value is None else value
+
+    outcome, patch = result.outcome, result.output
+    output: list[Arg] = ["", "", ""] if patch is None else [patch.offset, patch.total, patch.data]
+    return [
+        result.id,
+        result.fence,
+        blank(outcome.reason),
+        blank(outcome.exit_code),
+        blank(outcome.signal),
+        blank(outcome.error),
+        f"{random.random():.3f}",  # noqa: S311 - jitter, not a secret
+        *output,
+    ]
+
+
+_VERDICTS: Final = {
+    b"ACCEPTED": Verdict.ACCEPTED,
+    b"RECORDED": Verdict.RECORDED,
+    b"LOST": Verdict.LEASE_LOST,
+    b"UNKNOWN": Verdict.UNKNOWN,
+}
+
+
+def _finished(job_id: str, word: bytes, status: bytes) -> Finished:
+    return Finished(job_id, _VERDICTS[word], Status(status.decode()) if status else None)

@@ -1,0 +1,126 @@
+"""From Redis' replies to the nouns of `models`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from workron.models import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    OUTPUT_HEAD,
+    Claim,
+    DependencyState,
+    Job,
+    Output,
+    Reason,
+    Status,
+    When,
+    WorkerInfo,
+    WorkerState,
+)
+
+Row = Mapping[str, bytes]
+
+
+def text(value: bytes | None) -> str | None:
+    """Text of a field; what is not UTF-8 (a command's output in `error`) is made visible, never an exception."""
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def number(value: bytes | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
+    """Fields of an HGETALL, in either protocol version."""
+    pairs = reply.items() if isinstance(reply, Mapping) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): value for name, value in pairs}
+
+
+def edges(fields: Row) -> list[tuple[str, When]]:
+    """A job's dependencies as submitted: ids with spaces between, `id:when` where `when` is not `done`."""
+    parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
+    return [(parent, When(when or When.DONE)) for parent, _, when in parts]
+
+
+def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str, Status | None]) -> Job:
+    """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
+    reason = text(fields.get("reason"))
+    argv = fields.get("argv")
+    return Job(
+        id=job_id,
+        run=number(fields.get("run")) or 1,
+        status=Status(fields["status"].decode()),
+        reason=Reason(reason) if reason else None,
+        command=text(fields.get("command")),
+        argv=None if argv is None else tuple(orjson.loads(argv)),
+        name=text(fields.get("name")),
+        queue=text(fields.get("queue")) or DEFAULT_QUEUE,
+        priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
+        attempts=number(fields.get("attempts")) or 0,
+        max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
+        timeout_ms=number(fields.get("timeout_ms")),
+        env=orjson.loads(fields["env"]) if "env" in fields else {},
+        cwd=text(fields.get("cwd")),
+        created_at_ms=int(fields["created_at"]),
+        run_at_ms=number(fields.get("run_at")),
+        started_at_ms=number(fields.get("started_at")),
+        finished_at_ms=number(fields.get("finished_at")),
+        last_heartbeat_at_ms=int(heartbeat.rpartition(b" ")[2]) if heartbeat else None,
+        cancel_requested_at_ms=number(fields.get("cancel_requested_at")),
+        worker=text(fields.get("worker")),
+        exit_code=number(fields.get("exit_code")),
+        signal=number(fields.get("signal")),
+        error=text(fields.get("error")),
+        dependencies=tuple(DependencyState(parent, when, parents.get(parent)) for parent, when in edges(fields)),
+        caused_by=text(fields.get("caused_by")),
+        workflow=text(fields.get("workflow")),
+    )
+
+
+def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
+    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd}."""
+    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd = reply
+    return Claim(
+        id=job_id.decode(),
+        fence=int(fence),
+        attempt=int(attempt),
+        lease_ms=lease_ms,
+        command=text(command),
+        argv=None if argv is None else tuple(orjson.loads(argv)),
+        queue=queue.decode(),
+        timeout_ms=number(timeout_ms),
+        env=orjson.loads(env) if env else {},
+        cwd=text(cwd),
+    )
+
+
+def output(outputs: bytes | None) -> tuple[str, int] | None:
+    """Fence and total length of the latest attempt that wrote something, from the job's `outputs` field."""
+    if not outputs:
+        return None
+    fence, _, total = outputs.decode().split()[-1].partition(":")
+    return fence, int(total)
+
+
+def stored_output(fence: str, total: int, stored: bytes) -> Output:
+    """Head, gap and tail of a stored output."""
+    if total <= len(stored):
+        return Output(int(fence), head=stored[:total])
+    head, tail = stored[:OUTPUT_HEAD], stored[OUTPUT_HEAD:]
+    return Output(int(fence), head=head, cut=total - len(stored), tail=tail)
+
+
+def worker(about: bytes, last_seen_at_ms: int) -> WorkerState:
+    described: dict[str, Any] = orjson.loads(about)
+    described["queues"] = tuple(described["queues"])
+    return WorkerState(WorkerInfo(**described), last_seen_at_ms)
+
+
+STATUSES: Final = tuple(Status)
+
+
+def counts(fields: Row) -> dict[Status, int]:
+    return {status: int(fields.get(status.value, b"0")) for status in STATUSES}

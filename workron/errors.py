@@ -1,0 +1,109 @@
+"""Every error that Workron raises on purpose.
+
+    WorkronError
+    ├── InvalidRequest       the caller sent something that can never work
+    │   ├── UnknownDependency    depends_on names a job that does not exist
+    │   ├── DependencyCycle      a workflow's jobs wait for each other
+    │   └── TooLarge             over one of the documented limits
+    ├── NotFound             no such job or workflow
+    ├── Conflict             the state of the job, or its run, forbids it
+    │   └── IdempotencyConflict  the key was used before with another body
+    ├── StoreUnavailable     Redis is away, loading or failing over; try again
+    │   └── StoreFull            Redis has no room for new work
+    ├── ApiUnreachable       a client got no answer from the API
+    ├── ApiProblem           a client got an error as the API's answer
+    ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
+    └── StartupError         a process can't start: one line, says what to do
+        └── SettingsError        a setting is wrong or contradicts another
+
+The API maps each to a status in `api/problems.py`, the CLI to an exit code in `workron/cli/exits.py`.
+"""
+
+from collections.abc import Sequence
+
+
+class WorkronError(Exception):
+    """Base of all errors raised on purpose; `str()` is one line meant for the user."""
+
+
+class InvalidRequest(WorkronError):
+    """The request can never succeed as it is; `field` names what to change, where there is one."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownDependency(InvalidRequest):
+    """`depends_on` names jobs that do not exist (or whose retention has passed)."""
+
+    def __init__(self, job_ids: Sequence[str]) -> None:
+        super().__init__(f"depends_on names a job that does not exist: {', '.join(job_ids)}", field="depends_on")
+        self.job_ids = tuple(job_ids)
+
+
+class DependencyCycle(InvalidRequest):
+    """The jobs of a workflow wait for each other; `members` are names in order of the cycle."""
+
+    def __init__(self, members: Sequence[str]) -> None:
+        path = " → ".join([*members, members[0]])
+        super().__init__(f"the jobs of this workflow wait for each other: {path}", field="jobs")
+        self.members = tuple(members)
+
+
+class TooLarge(InvalidRequest):
+    """Over a documented limit: body size, jobs per submission, edges per job."""
+
+
+class NotFound(WorkronError):
+    """No such job or workflow; it never existed, or its retention has passed."""
+
+    def __init__(self, kind: str, ident: str) -> None:
+        super().__init__(f"no such {kind}: {ident}")
+        self.kind = kind
+        self.ident = ident
+
+
+class Conflict(WorkronError):
+    """What was asked can't be done in the job's present state or run."""
+
+
+class IdempotencyConflict(Conflict):
+    """This Idempotency-Key was used before, with another request body."""
+
+
+class StoreUnavailable(WorkronError):
+    """Redis can't be reached or can't answer now; nothing is known about the call's effect."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StoreFull(StoreUnavailable):
+    """Redis has no room for new work; running work goes on and makes room."""
+
+
+class ApiUnreachable(WorkronError):
+    """No answer from the API; nothing is known about the request's effect."""
+
+
+class ApiProblem(WorkronError):
+    """The API's answer is an error: its HTTP status and the slug of its problem type, e.g. `not-found`."""
+
+    def __init__(self, message: str, *, status: int, slug: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.slug = slug
+
+
+class StoreUnsuitable(WorkronError):
+    """This Redis server can't keep the promise: too old, or it evicts keys."""
+
+
+class StartupError(WorkronError):
+    """A process can't start; the message is one line and says what to do."""
+
+
+class SettingsError(StartupError):
+    """A setting is wrong, or contradicts another."""

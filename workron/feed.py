@@ -1,0 +1,102 @@
+"""The live feed: whoever waits for a job is told of changes by the `events` stream, read on one connection."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import structlog
+
+from workron.connection import BLOCK_S, Connection
+from workron.errors import StoreUnavailable
+from workron.keys import Keys
+
+RECHECK_S: Final = 5.0
+"""Waiters look again after so long without an event: the stream is capped, a very late reader may miss one."""
+
+log = structlog.get_logger()
+
+
+class Feed:
+    """Wakes those who wait for jobs. Reads the stream only while somebody waits."""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._reader: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    @asynccontextmanager
+    async def watch(self, job_id: str) -> AsyncIterator[asyncio.Event]:
+        """Give an event that is set whenever something happens to the job. Read the job after entering."""
+        signal = asyncio.Event()
+        self._waiters[job_id].add(signal)
+        try:
+            if self._reader is None:
+                self._ready.clear()
+                self._reader = asyncio.create_task(self._read())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait(), RECHECK_S)
+            yield signal
+        finally:
+            self._waiters[job_id].discard(signal)
+            if not self._waiters[job_id]:
+                del self._waiters[job_id]
+            if not self._waiters:
+                await self.aclose()
+
+    async def aclose(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                async with self._connection.own() as connection:
+                    await self._follow(connection)
+            except StoreUnavailable as error:
+                log.debug("event feed interrupted", error=str(error))
+                await asyncio.sleep(0.2)
+
+    async def _follow(self, connection: Connection) -> None:
+        newest = await connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
+        last = newest[0][0] if newest else b"0"
+        self._ready.set()
+        self._wake_all()  # events may have passed while the connection was away
+        while True:
+            reply = await connection.call(
+                "XREAD", "COUNT", 100, "BLOCK", int(BLOCK_S * 1000), "STREAMS", self._keys.events, last
+            )
+            for entry_id, fields in _entries(reply):
+                last = entry_id
+                self._tell(fields)
+
+    def _tell(self, fields: list[bytes]) -> None:
+        for ids in fields[1::2]:
+            for job_id in ids.decode().split():
+                for signal in self._waiters.get(job_id, ()):
+                    signal.set()
+
+    def _wake_all(self) -> None:
+        for signals in self._waiters.values():
+            for signal in signals:
+                signal.set()
+
+
+def _entries(reply: Any) -> list[tuple[bytes, list[bytes]]]:
+    """Entries of an XREAD on one stream, in either protocol version."""
+    if not reply:
+        return []
+    entries = next(iter(reply.values()))[0] if isinstance(reply, Mapping) else reply[0][1]
+    return [(entry_id, _flat(fields)) for entry_id, fields in entries]
+
+
+def _flat(fields: Any) -> list[bytes]:
+    if isinstance(fields, Mapping):
+        return [part for pair in fields.items() for part in pair]
+    return list(fields)

@@ -1,0 +1,53 @@
+"""Job ids: UUIDv7 written in 22 characters of base 62, so that ids sort by the time they were made.
+
+The digits are in ASCII order, hence the text sorts like the number. A submission of many jobs takes
+consecutive numbers (`new_ids`): its ids can be named by the first one and a count.
+"""
+
+import re
+from typing import Final
+
+import uuid_utils
+
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
+_LENGTH: Final = 22
+_PATTERN: Final = re.compile(r"[0-9A-Za-z]{22}")
+
+
+def encode(number: int) -> str:
+    """Return the 22-character text of a 128-bit number."""
+    digits = []
+    for _ in range(_LENGTH):
+        number, rest = divmod(number, 62)
+        digits.append(_DIGITS[rest])
+    return "".join(reversed(digits))
+
+
+def decode(text: str) -> int:
+    """Return the number behind an id made by `encode`."""
+    number = 0
+    for digit in text:
+        number = number * 62 + _VALUES[digit]
+    return number
+
+
+def is_id(text: str) -> bool:
+    """Tell whether this text has the form of an id (not whether such a job exists)."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def new_id() -> str:
+    """Return a fresh id, later in order than ids made in earlier milliseconds."""
+    return encode(uuid_utils.uuid7().int)
+
+
+def new_ids(count: int) -> list[str]:
+    """Return `count` consecutive fresh ids in ascending order."""
+    return ids_from(new_id(), count)
+
+
+def ids_from(first: str, count: int) -> list[str]:
+    """Return the `count` consecutive ids that start with `first`."""
+    number = decode(first)
+    return [encode(number + offset) for offset in range(count)]

@@ -1,0 +1,55 @@
+"""The names of all keys. Nothing else in Python spells them; `lua/lib/core.lua` derives the same ones in Redis."""
+
+from typing import Final
+
+
+class Keys:
+    """Key names of one namespace. All stand in one hash slot: `workron:{<namespace>}:…`."""
+
+    def __init__(self, namespace: str) -> None:
+        self.prefix: Final = f"workron:{{{namespace}}}:"
+        self.meta: Final = f"{self.prefix}meta"
+        self.guard: Final = f"{self.prefix}guard"
+        self.jobs: Final = f"{self.prefix}jobs"
+        self.leases: Final = f"{self.prefix}leases"
+        self.due: Final = f"{self.prefix}due"
+        self.queues: Final = f"{self.prefix}queues"
+        self.workers: Final = f"{self.prefix}workers"
+        self.batches: Final = f"{self.prefix}batches"
+        self.propagate: Final = f"{self.prefix}propagate"
+        self.events: Final = f"{self.prefix}events"
+        self.cancels: Final = f"{self.prefix}cancels"
+
+    def job(self, job_id: str) -> str:
+        return f"{self.prefix}job:{job_id}"
+
+    def heartbeat(self, job_id: str) -> str:
+        return f"{self.prefix}job:{job_id}:heartbeat"
+
+    def output(self, job_id: str, fence: str) -> str:
+        return f"{self.prefix}job:{job_id}:output:{fence}"
+
+    def queue(self, queue: str) -> str:
+        return f"{self.prefix}queue:{queue}"
+
+    def pending(self, queue: str, priority: int) -> str:
+        return f"{self.prefix}queue:{queue}:pending:{priority}"
+
+    def index(self, queue: str, status: str) -> str:
+        """The sorted set of a queue's blocked, done, failed, cancelled or skipped jobs."""
+        return f"{self.prefix}queue:{queue}:{status}"
+
+    def wake(self, queue: str) -> str:
+        return f"{self.prefix}queue:{queue}:wake"
+
+    def worker(self, worker: str) -> str:
+        return f"{self.prefix}worker:{worker}"
+
+    def batch(self, batch: str) -> str:
+        return f"{self.prefix}batch:{batch}"
+
+    def workflow(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}"
+
+    def workflow_jobs(self, workflow: str) -> str:
+        return f"{self.prefix}workflow:{workflow}:jobs"

@@ -1,0 +1,232 @@
+"""Pages of jobs. Each filter has the index that finds its jobs without reading the others:
+
+    workflow                      the workflow's list, newest first
+    running                       the leases, newest first
+    scheduled                     the due times, soonest first
+    pending                       the queues' lists, by queue and priority, newest first
+    blocked and terminal states   the queues' sorted sets, latest change first
+    anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page
+
+What an index does not cover is compared row by row, at most `SCAN_ROWS` a page. A page may therefore be short or even
+empty and still have a cursor. Cursors name a place by value, not by number: what happens in between shifts nothing.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import orjson
+
+from workron.connection import Connection
+from workron.decode import Row
+from workron.errors import InvalidRequest
+from workron.keys import Keys
+from workron.models import DEFAULT_QUEUE, PRIORITIES, JobFilter, JobPage, Status
+from workron.reading import Reader, scored
+
+SCAN_ROWS: Final = 1000
+FEW: Final = 10_000
+"""So many leases are read whole and sorted."""
+
+Place = list[Any]
+Steps = AsyncIterator[tuple[str, Place]]
+"""Ids in order, each with the place behind it."""
+
+
+class Listing:
+    """Lists jobs by filter, page by page."""
+
+    def __init__(self, connection: Connection, keys: Keys, reader: Reader) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._reader = reader
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None) -> JobPage:
+        place = _parse(cursor)
+        try:
+            steps = self._steps(where, place, min(SCAN_ROWS, max(limit, 50)))
+            return await self._collect(steps, where, limit)
+        except (IndexError, ValueError, TypeError) as error:
+            if place is None:
+                raise
+            raise InvalidRequest("this cursor does not belong to this listing", field="cursor") from error
+
+    async def _collect(self, steps: Steps, where: JobFilter, limit: int) -> JobPage:
+        """Read rows until the page is full, the scan's limit is reached, or the index ends."""
+        chosen: list[tuple[str, Row | None]] = []
+        waiting: list[tuple[str, Place]] = []
+        scanned, last = 0, None
+        async for step in steps:
+            waiting.append(step)
+            if len(waiting) < min(limit, SCAN_ROWS - scanned):
+                continue
+            last = await self._choose(waiting, where, limit, chosen)
+            scanned += len(waiting)
+            waiting = []
+            if len(chosen) == limit or scanned >= SCAN_ROWS:
+                break
+        else:
+            last = await self._choose(waiting, where, limit, chosen) if waiting else None
+            last = last if len(chosen) == limit else None
+        jobs = await self._reader.complete(chosen)
+        return JobPage(tuple(job for job in jobs if job is not None), None if last is None else _write(last))
+
+    async def _choose(
+        self, steps: list[tuple[str, Place]], where: JobFilter, limit: int, chosen: list[tuple[str, Row | None]]
+    ) -> Place:
+        """Append the rows that match, and return the place behind the last one looked at."""
+        rows = await self._reader.rows([job_id for job_id, _ in steps])
+        for (job_id, place), row in zip(steps, rows, strict=True):
+            if row is not None and _matches(row, where):
+                chosen.append((job_id, row))
+                if len(chosen) == limit:
+                    return place
+        return steps[-1][1]
+
+    def _steps(self, where: JobFilter, place: Place | None, count: int) -> Steps:
+        if where.workflow is not None:
+            return self._workflow(where.workflow, place, count)
+        if where.status is Status.RUNNING:
+            return self._running(place)
+        if where.status is Status.SCHEDULED:
+            return self._scheduled(place, count)
+        if where.status is Status.PENDING:
+            return self._pending(where.queue, place, count)
+        if where.status is not None:
+            return self._by_change(where.status, where.queue, place, count)
+        return self._all(place, count)
+
+    async def _all(self, place: Place | None, count: int) -> Steps:
+        start = "+" if place is None else f"({place[0]}"
+        while ids := await self._connection.call(
+            "ZRANGE", self._keys.jobs, start, "-", "BYLEX", "REV", "LIMIT", 0, count
+        ):
+            for raw in ids:
+                job_id = raw.decode()
+                yield job_id, [job_id]
+            start = f"({ids[-1].decode()}"
+
+    async def _workflow(self, workflow: str, place: Place | None, count: int) -> Steps:
+        key = self._keys.workflow_jobs(workflow)
+        end = await self._connection.call("LLEN", key) if place is None else int(place[0])
+        while end > 0:
+            begin = max(0, end - count)
+            ids = await self._connection.call("LRANGE", key, begin, end - 1)
+            for offset in reversed(range(len(ids))):
+                yield ids[offset].decode(), [begin + offset]
+            end = begin
+
+    async def _running(self, place: Place | None) -> Steps:
+        ids = await self._connection.call("ZRANGE", self._keys.leases, 0, FEW - 1)
+        for raw in sorted(ids, reverse=True):
+            job_id = raw.decode()
+            if place is None or job_id < place[0]:
+                yield job_id, [job_id]
+
+    async def _scheduled(self, place: Place | None, count: int) -> Steps:
+        async for job_id, score in self._zset(self._keys.due, place, count, newest_first=False):
+            yield job_id, [score, job_id]
+
+    async def _by_change(self, status: Status, queue: str | None, place: Place | None, count: int) -> Steps:
+        """Merge the sorted sets of one or all queues, latest change first."""
+        names = await self._reader.queue_names() if queue is None else [queue]
+        keys = [self._keys.index(name, status) for name in names]
+        while True:
+            page: list[tuple[int, str]] = []
+            for key in keys:
+                taken = 0
+                async for job_id, score in self._zset(key, place, count, newest_first=True):
+                    page.append((score, job_id))
+                    taken += 1
+                    if taken == count:
+                        break
+            page = sorted(page, reverse=True)[:count]
+            for score, job_id in page:
+                yield job_id, [score, job_id]
+            if len(page) < count:
+                return
+            place = list(page[-1])
+
+    async def _zset(
+        self, key: str, place: Place | None, count: int, *, newest_first: bool
+    ) -> AsyncIterator[tuple[str, int]]:
+        """Yield members and scores behind a place (score, id); members of one score are in order of their ids."""
+        order = ("REV",) if newest_first else ()
+        start = 0
+        if place is not None:
+            bounds = (f"({int(place[0])}", "+inf") if newest_first else ("-inf", f"({int(place[0])}")
+            start = await self._connection.call("ZCOUNT", key, *bounds)
+        while True:
+            members = scored(
+                await self._connection.call("ZRANGE", key, start, start + count - 1, *order, "WITHSCORES")
+            )
+            for job_id, score in members:
+                if place is None or _behind((score, job_id), (int(place[0]), str(place[1])), newest_first):
+                    yield job_id, score
+            if len(members) < count:
+                return
+            start += count
+
+    async def _pending(self, queue: str | None, place: Place | None, count: int) -> Steps:
+        """Yield queue by queue, priority by priority, each list from its tail.
+
+        Claims shorten a list at its head, submissions lengthen it at its tail: counted from the tail nothing is missed,
+        and what comes twice is told by its id.
+        """
+        for name in await self._reader.queue_names() if queue is None else [queue]:
+            for priority in reversed(PRIORITIES):
+                segment = [name, -priority]
+                if place is not None and segment < place[:2]:
+                    continue
+                here = place if place is not None and segment == place[:2] else None
+                async for job_id, behind in self._pending_list(name, priority, here, count):
+                    yield job_id, [*segment, behind, job_id]
+
+    async def _pending_list(
+        self, queue: str, priority: int, place: Place | None, count: int
+    ) -> AsyncIterator[tuple[str, int]]:
+        key = self._keys.pending(queue, priority)
+        behind = 0 if place is None else int(place[2])
+        while ids := await self._connection.call("LRANGE", key, -behind - count, -behind - 1):
+            for raw in reversed(ids):
+                behind += 1
+                job_id = raw.decode()
+                if place is None or job_id < str(place[3]):
+                    yield job_id, behind
+            if len(ids) < count:
+                return
+
+
+def _behind(member: tuple[int, str], place: tuple[int, str], newest_first: bool) -> bool:
+    return member < place if newest_first else member > place
+
+
+def _matches(row: Row, where: JobFilter) -> bool:
+    def same(name: str, wanted: str | None, default: str | None = None) -> bool:
+        value = row.get(name)
+        return wanted is None or (value.decode("utf-8", "replace") if value is not None else default) == wanted
+
+    checks: tuple[Callable[[], bool], ...] = (
+        lambda: same("status", where.status),
+        lambda: same("queue", where.queue, DEFAULT_QUEUE),
+        lambda: same("name", where.name),
+        lambda: same("workflow", where.workflow),
+    )
+    return all(check() for check in checks)
+
+
+def _write(place: Place) -> str:
+    return orjson.dumps(place).hex()
+
+
+def _parse(cursor: str | None) -> Place | None:
+    if cursor is None:
+        return None
+    try:
+        place = orjson.loads(bytes.fromhex(cursor))
+    except ValueError as error:
+        raise InvalidRequest("this is not a cursor of ours", field="cursor") from error
+    if not isinstance(place, list) or not place:
+        raise InvalidRequest("this is not a cursor of ours", field="cursor")
+    return place
+
+

@@ -1,0 +1,35 @@
+"""The numbers that the transitions are called with."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from workron.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Lengths of time in milliseconds; the store's share of the settings."""
+
+    lease_ms: int = 30_000
+    pass_ms: int = 1_000
+    retry_ms: int = 1_000
+    retry_max_ms: int = 3_600_000
+    stop_ms: int = 40_000
+    """Time that a command which must end may take to stop, before the reaper ends its lease."""
+    retention_done_ms: int = 86_400_000
+    retention_failed_ms: int = 7 * 86_400_000
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        def ms(seconds: float) -> int:
+            return round(seconds * 1000)
+
+        return cls(
+            lease_ms=ms(settings.lease),
+            pass_ms=ms(settings.reap_every),
+            retry_ms=ms(settings.retry_delay),
+            retry_max_ms=ms(settings.retry_max_delay),
+            stop_ms=ms(2 * settings.kill_grace + settings.lease),
+            retention_done_ms=ms(settings.retention_done),
+            retention_failed_ms=ms(settings.retention_failed),
+        )

@@ -1,0 +1,103 @@
+"""Reads jobs, outputs, queues, workers and workflows. Nothing here writes.
+
+A page of jobs costs a fixed number of round trips: the rows, then the heartbeats of the running ones together with the
+states of all parents.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from workron import decode
+from workron.connection import Command, Connection
+from workron.decode import Row
+from workron.errors import NotFound
+from workron.keys import Keys
+from workron.models import Job, Output, QueueState, Status, WorkerState, Workflow
+
+
+class Reader:
+    """Reading calls on one namespace."""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+
+    async def job(self, job_id: str) -> Job:
+        found = (await self.jobs([job_id]))[0]
+        if found is None:
+            raise NotFound("job", job_id)
+        return found
+
+    async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Return the jobs of these ids, None where there is none."""
+        rows = await self.rows(ids)
+        return await self.complete(list(zip(ids, rows, strict=True)))
+
+    async def rows(self, ids: Sequence[str]) -> list[Row | None]:
+        """Return the hashes of these ids; None also while the job's submission is not open."""
+        replies = await self._connection.pipeline([("HGETALL", self._keys.job(job_id)) for job_id in ids])
+        rows = [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+        batches = list({row["batch"].decode() for row in rows if row and "batch" in row})
+        states = await self._connection.pipeline([("HGET", self._keys.batch(batch), "state") for batch in batches])
+        hidden = {batch.encode() for batch, state in zip(batches, states, strict=True) if state != b"open"}
+        return [None if row is None or row.get("batch") in hidden else row for row in rows]
+
+    async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
+        """Turn hashes into jobs: adds last heartbeats and the states of parents."""
+        running = [job_id for job_id, row in rows if row and row["status"] == b"running"]
+        parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
+        commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
+        commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
+        replies = await self._connection.pipeline(commands)
+        beats = dict(zip(running, replies, strict=False))
+        states = {
+            parent: Status(state.decode()) if isinstance(state, bytes) else None
+            for parent, state in zip(parents, replies[len(running) :], strict=True)
+        }
+        return [None if row is None else decode.job(job_id, row, beats.get(job_id), states) for job_id, row in rows]
+
+    async def output(self, job_id: str) -> Output:
+        """Return what is stored of the latest attempt that wrote something."""
+        row = (await self.rows([job_id]))[0]
+        if row is None:
+            raise NotFound("job", job_id)
+        latest = decode.output(row.get("outputs"))
+        if latest is None:
+            return Output(None)
+        stored = await self._connection.call("GET", self._keys.output(job_id, latest[0]))
+        return decode.stored_output(*latest, stored or b"")
+
+    async def queue_names(self) -> list[str]:
+        return sorted(name.decode() for name in await self._connection.call("SMEMBERS", self._keys.queues))
+
+    async def queues(self) -> list[QueueState]:
+        names = await self.queue_names()
+        replies = await self._connection.pipeline([("HGETALL", self._keys.queue(name)) for name in names])
+        return [QueueState(name, decode.counts(decode.row(reply))) for name, reply in zip(names, replies, strict=True)]
+
+    async def workers(self) -> list[WorkerState]:
+        """Return the workers whose description has not expired, last seen first."""
+        seen = scored(await self._connection.call("ZRANGE", self._keys.workers, 0, -1, "REV", "WITHSCORES"))
+        replies = await self._connection.pipeline([("GET", self._keys.worker(name)) for name, _ in seen])
+        alive = zip(seen, replies, strict=True)
+        return [decode.worker(about, at_ms) for (_, at_ms), about in alive if isinstance(about, bytes)]
+
+    async def workflow(self, workflow: str) -> Workflow:
+        row = decode.row(await self._connection.call("HGETALL", self._keys.workflow(workflow)))
+        if "created_at" not in row:
+            raise NotFound("workflow", workflow)
+        name = decode.text(row["name"]) or None
+        return Workflow(workflow, name, int(row["created_at"]), int(row["size"]), decode.counts(row))
+
+    async def workflow_jobs(self, workflow: str, limit: int) -> list[Job]:
+        """Return the first jobs of a workflow, parents before their children."""
+        ids = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), 0, limit - 1)
+        return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
+
+
+def scored(reply: Any) -> list[tuple[str, int]]:
+    """Members and scores of a sorted-set reply, in either protocol version."""
+    if reply and isinstance(reply[0], bytes):
+        reply = list(zip(reply[::2], reply[1::2], strict=True))
+    return [(member.decode(), int(float(score))) for member, score in reply]
+

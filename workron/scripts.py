@@ -1,0 +1,176 @@
+"""The Lua transitions: loaded from `lua/`, one typed method each.
+
+A method takes what the file's header names, in its order, and returns the reply as it is: a list that starts with a
+status word. `Store` gives it meaning. All of them may be repeated: they are idempotent by id, request id or fence —
+except `retry` of the present run, which is not.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from redis.exceptions import NoScriptError
+
+from workron.connection import Connection
+from workron.keys import Keys
+
+Arg = str | int | float | bytes
+
+_USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
+_NEVER_REFUSED: Final = frozenset(
+    {"claim", "finish", "heartbeat", "release", "cancel", "retry", "reap", "promote", "propagate", "sweep", "trim",
+     "admit", "abort"}
+)  # fmt: skip
+"""Allowed when Redis' memory is full, so that a full server drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A transition's whole source and its SHA-1, by which Redis knows it."""
+
+    source: bytes
+    sha: str
+
+    @classmethod
+    def load(cls, name: str, *, shebang: bool) -> "Script":
+        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses.
+
+        `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
+        """
+        folder = resources.files("lua")
+        body = (folder / f"{name}.lua").read_text("utf-8")
+        uses = _USES.search(body)
+        if uses is None:
+            raise ValueError(f"lua/{name}.lua does not say what it uses")
+        parts = [(folder / "lib" / f"{part}.lua").read_text("utf-8") for part in uses[1].split()]
+        first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
+        source = ((first if shebang else "") + "\n".join([*parts, body])).encode()
+        return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+class Scripts:
+    """Calls the transitions of one namespace."""
+
+    def __init__(self, connection: Connection, keys: Keys, *, shebang: bool = True) -> None:
+        self._connection = connection
+        self._keys = (keys.meta, keys.guard)
+        self._shebang = shebang
+        self._loaded: dict[str, Script] = {}
+
+    async def _run(self, name: str, *args: Arg, repeat: bool = True) -> Any:
+        script = self._loaded.get(name)
+        if script is None:
+            script = self._loaded[name] = Script.load(name, shebang=self._shebang)
+        try:
+            return await self._connection.call("EVALSHA", script.sha, 2, *self._keys, *args, repeat=repeat)
+        except NoScriptError:
+            return await self._connection.call("EVAL", script.source, 2, *self._keys, *args, repeat=repeat)
+
+    async def submit(
+        self,
+        *,
+        key: str,
+        fingerprint: str,
+        ttl_ms: int,
+        workflow: str,
+        name: str,
+        size: int,
+        jobs: Iterable[Arg],
+    ) -> Any:
+        return await self._run("submit", key, fingerprint, ttl_ms, workflow, name, size, *jobs)
+
+    async def stage(
+        self,
+        *,
+        batch: str,
+        chunk: int,
+        chunks: int,
+        workflow: str,
+        key: str,
+        fingerprint: str,
+        jobs: Iterable[Arg],
+    ) -> Any:
+        return await self._run("stage", batch, chunk, chunks, workflow, key, fingerprint, *jobs)
+
+    async def open(
+        self,
+        *,
+        batch: str,
+        workflow: str,
+        name: str,
+        key: str,
+        fingerprint: str,
+        ttl_ms: int,
+        first: str,
+        size: int,
+    ) -> Any:
+        return await self._run("open", batch, workflow, name, key, fingerprint, ttl_ms, first, size)
+
+    async def admit(self, batch: str, limit: int) -> Any:
+        return await self._run("admit", batch, limit)
+
+    async def abort(self, batch: str, idle_ms: int, limit: int) -> Any:
+        return await self._run("abort", batch, idle_ms, limit)
+
+    async def claim(
+        self,
+        *,
+        worker: str,
+        request: str,
+        queues: str,
+        limit: int,
+        lease_ms: int,
+        floor: int,
+        remember: bool,
+    ) -> Any:
+        return await self._run("claim", worker, request, queues, limit, lease_ms, floor, int(remember))
+
+    async def finish(
+        self,
+        *,
+        worker: str,
+        request: str,
+        queues: str,
+        limit: int,
+        lease_ms: int,
+        floor: int,
+        remember: bool,
+        retry_ms: int,
+        retry_max_ms: int,
+        results: Iterable[Arg],
+    ) -> Any:
+        call = (worker, request, queues, limit, lease_ms, floor, int(remember), retry_ms, retry_max_ms)
+        return await self._run("finish", *call, *results)
+
+    async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:
+        return await self._run("heartbeat", worker, lease_ms, stop_ms, about, *held)
+
+    async def release(self, held: Sequence[Arg]) -> Any:
+        return await self._run("release", *held)
+
+    async def output(self, patches: Sequence[Arg]) -> Any:
+        return await self._run("output", *patches)
+
+    async def cancel(self, job_id: str, run: str) -> Any:
+        return await self._run("cancel", job_id, run)
+
+    async def retry(self, job_id: str, run: str) -> Any:
+        return await self._run("retry", job_id, run, repeat=False)
+
+    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, full: str) -> Any:
+        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, full)
+
+    async def promote(self, limit: int, queues: Sequence[str]) -> Any:
+        return await self._run("promote", limit, *queues)
+
+    async def propagate(self, limit: int) -> Any:
+        return await self._run("propagate", limit)
+
+    async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
+        return await self._run("sweep", queue, status, keep_ms, skip, limit)
+
+    async def trim(self, queue: str, priority: int, skip: int, limit: int) -> Any:
+        return await self._run("trim", queue, priority, skip, limit)

@@ -1,0 +1,61 @@
+"""What the Redis server says of itself, and whether it can keep the promise."""
+
+from typing import Any, Final
+
+from workron.connection import Connection
+from workron.errors import StoreUnsuitable
+from workron.models import ServerInfo
+
+OLDEST: Final = (7, 0)
+"""Oldest Redis that is supported: LMPOP and script flags came with 7.0. Any Valkey has both."""
+
+
+async def server_info(connection: Connection) -> ServerInfo:
+    """Ask INFO and CONFIG; an ACL may deny both, then the fields are None."""
+    info, config = await connection.pipeline([("INFO",), ("CONFIG", "GET", "append*")])
+    settings = _config(config)
+    known: dict[str, Any] = info if isinstance(info, dict) else {}
+    product = "Valkey" if known.get("server_name") == "valkey" else "Redis"
+    version = known.get("valkey_version") or known.get("redis_version") or ""
+    policy = known.get("maxmemory_policy")
+    appendonly = settings.get("appendonly")
+    return ServerInfo(
+        product=product,
+        version=str(version),
+        appendonly=None if appendonly is None else appendonly == "yes",
+        appendfsync=settings.get("appendfsync"),
+        maxmemory_policy=str(policy) if policy is not None else None,
+        used_memory=known.get("used_memory"),
+        maxmemory=known.get("maxmemory"),
+    )
+
+
+def _config(reply: Any) -> dict[str, str]:
+    if isinstance(reply, Exception) or not reply:
+        return {}
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+
+    def plain(value: Any) -> str:
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    return {plain(name): plain(value) for name, value in pairs}
+
+
+def check(info: ServerInfo, *, allow_eviction: bool) -> None:
+    """Raise StoreUnsuitable where jobs could not be kept safely."""
+    if info.product == "Redis" and info.version:
+        version = tuple(int(part) for part in info.version.split(".")[:2])
+        if version < OLDEST:
+            raise StoreUnsuitable(f"Redis {info.version} is too old; Workron needs Redis 7.0 or Valkey")
+    if info.maxmemory_policy not in (None, "noeviction") and not allow_eviction:
+        raise StoreUnsuitable(
+            f"maxmemory-policy is {info.maxmemory_policy}: the server may throw jobs away; "
+            "set it to noeviction, or start with --allow-eviction"
+        )
+
+
+def nearly_full(info: ServerInfo) -> bool | None:
+    """Tell whether there is no room for new work: over 80 % of maxmemory; None if it is not known."""
+    if info.used_memory is None or info.maxmemory is None:
+        return None
+    return info.maxmemory > 0 and info.used_memory > 0.8 * info.maxmemory
