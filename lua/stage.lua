@@ -12,7 +12,7 @@
 -- ARGV[6]  fingerprint  of the request body
 -- ARGV[7..]  jobs       see lib/submissions; parents before their children
 --
--- Returns {"STAGED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Returns {"STAGED"}, {"STORED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
 local batch, chunk, chunks, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local batch_key = P .. 'batch:' .. batch
@@ -22,6 +22,9 @@ if before then
   return before
 end
 local state = redis.call('HGET', batch_key, 'state')
+if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[7])) == 1 then
+  return { 'STORED' } -- this very submission was stored before
+end
 if not state and chunk ~= '0' or state and state ~= 'staging' then
   return { 'CLOSED' }
 end

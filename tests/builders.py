@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from workron import ids
-from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When
+from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When, WorkerInfo
 from workron.store import Store
 
 SUCCESS = Outcome(None, exit_code=0)
+WORKER = WorkerInfo("w1", "host", 1, ("default",), 2, 1, 0, "0")
 _requests = itertools.count(1)
 
 
@@ -46,3 +47,13 @@ async def finish(store: Store, claim: Claim, outcome: Outcome = SUCCESS) -> Fini
     if exchanged.propagating:
         await store.upkeep.propagate()
     return exchanged.finished[0]
+
+
+async def reap_all(store: Store) -> int:
+    """Reap until some lease was taken back; returns how many."""
+    for _ in range(500):
+        reaped = await store.upkeep.reap()
+        if reaped.requeued or reaped.ended:
+            return reaped.requeued + reaped.ended
+        await asyncio.sleep(0.02)
+    return 0

@@ -121,10 +121,14 @@ class Attempts:
             flat += [job_id, fence, patch.offset, patch.total, patch.data]
         await self._scripts.output(flat)
 
-    async def wait_for_work(self, queues: Sequence[str], wake: Connection, timeout_s: float) -> None:
-        """Return when one of the queues has news for a worker, or after the time (at most `BLOCK_S`)."""
+    async def wait_for_work(self, queues: Sequence[str], wake: Connection, timeout_s: float) -> bool:
+        """Wait until one of the queues has news for a worker; False after the time (at most `BLOCK_S`)."""
         keys = [self._keys.wake(queue) for queue in queues]
-        await wake.call("BLPOP", *keys, max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
+        return bool(await wake.call("BLPOP", *keys, max(0.01, min(timeout_s, BLOCK_S)), repeat=False))
+
+    async def pass_on(self, queues: Sequence[str]) -> None:
+        """Put a wake-up back for another worker."""
+        await self._connection.pipeline([("LPUSH", self._keys.wake(queue), 1) for queue in queues])
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[Connection]:

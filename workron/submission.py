@@ -125,7 +125,7 @@ class Submitter:
     async def _stage_and_open(
         self, plan: Sequence[list[Arg]], jobs: Sequence[NewJob], workflow: str, name: str, key: str, fingerprint: str
     ) -> Any:
-        batch = workflow or ids.new_id()
+        batch = jobs[0].id  # the same again if the submission is repeated
         try:
             for number, args in enumerate(plan):
                 reply = await self._scripts.stage(
@@ -153,10 +153,10 @@ class Submitter:
         except BaseException:
             await self.abort_quietly(batch)
             raise
-        if reply[0] != b"OPEN":
+        if reply[0] in (b"OPEN", b"STORED"):
+            await self.admit_quietly(batch)
+        else:
             await self.abort_quietly(batch)
-            return reply
-        await self.admit_quietly(batch)
         return reply
 
     async def abort_quietly(self, batch: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from builders import after, claim, finish, new_job, submit
-from conftest import Bench
+from servers import Bench
 
 from workron.errors import Conflict, UnknownDependency
 from workron.models import Cancelled, NewJob, Outcome, Reason, Status, When

@@ -2,24 +2,13 @@
 
 import asyncio
 
-from builders import claim, finish, new_job, submit
-from conftest import QUICK, Bench, WaitUntil
+from builders import WORKER, claim, finish, new_job, reap_all, submit
+from conftest import WaitUntil
+from servers import QUICK, Bench
 
-from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict, WorkerInfo
+from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
 from workron.policy import Policy
 from workron.store import Store
-
-WORKER = WorkerInfo("w1", "host", 1, ("default",), 2, 1, 0, "0")
-
-
-async def reap_all(store: Store) -> int:
-    """Reap until some lease was taken back; returns how many."""
-    for _ in range(500):
-        reaped = await store.upkeep.reap()
-        if reaped.requeued or reaped.ended:
-            return reaped.requeued + reaped.ended
-        await asyncio.sleep(0.02)
-    return 0
 
 
 async def test_a_silent_worker_loses_its_job_and_another_one_gets_it(store: Store) -> None:

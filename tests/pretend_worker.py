@@ -1,0 +1,81 @@
+"""A worker reduced to its executor, to be killed and stopped by tests; and what these tests share.
+
+    python pretend_worker.py LEASE_S renew|silent COMMAND…
+
+runs all commands at once and prints one JSON object per line: first its guardian's pid, then each outcome.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from workers.executor import Attempt, Executor
+from workers.guardian import boottime_s
+from workron.models import Claim, Outcome
+
+
+def claim_for(command: str | None = None, *, fence: int = 1, **fields: Any) -> Claim:
+    """Return a claim for a command, or for the `argv` among the fields."""
+    defaults: dict[str, Any] = {
+        "id": f"job-{fence}",
+        "attempt": 1,
+        "lease_ms": 30_000,
+        "argv": None,
+        "queue": "default",
+        "timeout_ms": None,
+        "env": {},
+        "cwd": None,
+    }
+    return Claim(**{**defaults, "fence": fence, "command": command, **fields})
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process exists and is more than a zombie."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def pid_in(path: Path) -> int | None:
+    """Return the pid that a command wrote to a file, None as long as it has not."""
+    with contextlib.suppress(OSError):
+        text = path.read_text()
+        return int(text) if text.endswith("\n") else None
+    return None
+
+
+def _say(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+async def _report(attempt: Attempt) -> Outcome:
+    outcome = await attempt.wait()
+    _say(fence=attempt.claim.fence, reason=outcome.reason, exit_code=outcome.exit_code, signal=outcome.signal)
+    return outcome
+
+
+async def _renew(executor: Executor, lease_s: float) -> None:
+    while True:
+        executor.renew(executor.attempts, boottime_s() + lease_s)
+        await asyncio.sleep(lease_s / 5)
+
+
+async def main(lease_s: float, mode: str, commands: list[str]) -> None:
+    async with Executor(kill_grace_s=0.5) as executor:
+        _say(guardian=executor.guardian.pid, worker=os.getpid())
+        deadline = boottime_s() + lease_s
+        attempts = [
+            executor.start(claim_for(command, fence=fence), deadline) for fence, command in enumerate(commands, 1)
+        ]
+        renewing = asyncio.create_task(_renew(executor, lease_s)) if mode == "renew" else None
+        await asyncio.gather(*map(_report, attempts))
+        if renewing is not None:
+            renewing.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(float(sys.argv[1]), sys.argv[2], sys.argv[3:]))

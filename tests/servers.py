@@ -1,0 +1,63 @@
+"""Servers to test on, and the bench that a test of the store works at."""
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import fakeredis
+from redis.asyncio import Redis
+
+from workron.connection import Connection, build_client
+from workron.keys import Keys
+from workron.policy import Policy
+from workron.store import Store
+
+KINDS: Final = ("fake", "valkey", "redis")
+QUICK: Final = Policy(lease_ms=300, pass_ms=100, retry_ms=20, retry_max_ms=1000, stop_ms=500)
+
+
+def start_server(binary: Path | str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start a Redis or Valkey on `folder/redis.sock` alone, and wait until it listens."""
+    socket = folder / "redis.sock"
+    process = subprocess.Popen(
+        [str(binary), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder), *options],
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 20
+    while not socket.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return process
+
+
+class Bench:
+    """One Redis and one namespace: makes stores on it, and shows its keys."""
+
+    def __init__(self, kind: str, url: str | None, namespace: str) -> None:
+        self.kind = kind
+        self.url = url
+        self.namespace = namespace
+        self.keys = Keys(namespace)
+        self._fake = fakeredis.FakeServer(version=(7, 0)) if url is None else None
+        self.client = self._client()
+        self._stores: list[Store] = []
+
+    def _client(self) -> Redis:
+        if self.url is None:
+            return fakeredis.FakeAsyncRedis(server=self._fake, protocol=3)
+        return build_client(self.url)
+
+    def store(self, policy: Policy = QUICK) -> Store:
+        """Return another store on the same data, as another process would have."""
+        connection = Connection(self._client(), url=self.url)
+        store = Store(connection, namespace=self.namespace, policy=policy, shebang=self.url is not None)
+        self._stores.append(store)
+        return store
+
+    async def aclose(self) -> None:
+        for store in self._stores:
+            await store.aclose()
+        names = [name async for name in self.client.scan_iter(f"{self.keys.prefix}*", count=1000)]
+        for start in range(0, len(names), 1000):
+            await self.client.unlink(*names[start : start + 1000])
+        await self.client.aclose()

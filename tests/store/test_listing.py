@@ -1,0 +1,120 @@
+"""Listings: every job once, newest first, by the index that fits; cursors survive what happens in between."""
+
+import pytest
+from builders import after, claim, finish, new_job, submit
+from servers import Bench
+
+from workron import ids
+from workron.errors import InvalidRequest
+from workron.models import Job, JobFilter, Outcome, Reason, Status
+from workron.store import Store
+
+
+async def every(store: Store, where: JobFilter, *, limit: int = 7) -> list[Job]:
+    jobs: list[Job] = []
+    cursor: str | None = None
+    for _ in range(200):
+        page = await store.list_jobs(where, limit=limit, cursor=cursor)
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        cursor = page.next_cursor
+        if cursor is None:
+            return jobs
+    raise AssertionError("the listing does not end")
+
+
+async def test_all_jobs_are_listed_newest_first(store: Store) -> None:
+    made = [new_job(id=job_id) for job_id in ids.new_ids(25)]
+    await store.submit(made)
+    assert [job.id for job in await every(store, JobFilter())] == [job.id for job in reversed(made)]
+
+
+async def test_a_page_that_is_exactly_full_ends_or_goes_on_to_an_empty_one(store: Store) -> None:
+    await submit(store, *(new_job() for _ in range(7)))
+    assert len(await every(store, JobFilter(), limit=7)) == 7
+
+
+@pytest.mark.parametrize("status", list(Status))
+async def test_each_status_lists_its_jobs_once(store: Store, status: Status) -> None:
+    expected = await make_all(store)
+    for queue in (None, "default", "other"):
+        got = await every(store, JobFilter(status=status, queue=queue), limit=2)
+        wanted = {job_id for job_id, (where, name) in expected.items() if where is status and queue in (None, name)}
+        assert len(got) == len(wanted)
+        assert {job.id for job in got} == wanted
+        assert {job.status for job in got} <= {status}
+
+
+async def make_all(store: Store) -> dict[str, tuple[Status, str]]:
+    """Three jobs of every status in each of two queues."""
+    for queue in ("default", "other"):
+        for status in (Status.DONE, Status.FAILED, Status.RUNNING):
+            for _ in range(3):
+                await submit(store, new_job(queue=queue, max_attempts=1))
+                (got,) = await claim(store, queues=[queue])
+                if status is Status.DONE:
+                    await finish(store, got)
+                elif status is Status.FAILED:
+                    await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1))
+        for _ in range(3):
+            (doomed,) = await submit(store, new_job(queue=queue))
+            await submit(store, new_job(queue=queue, depends_on=after(doomed)))
+            await store.cancel(doomed)
+            await submit(store, new_job(queue=queue, delay_ms=600_000))
+            (parent,) = await submit(store, new_job(queue=queue))
+            await submit(store, new_job(queue=queue, depends_on=after(parent)))
+    found = await every(store, JobFilter(), limit=100)
+    assert len(found) == 48
+    return {job.id: (job.status, job.queue) for job in found}
+
+
+async def test_names_and_workflows_filter(store: Store) -> None:
+    made = await store.submit([new_job(name="a"), new_job(name="b")], workflow="w", as_workflow=True)
+    await submit(store, new_job(name="a"))
+    assert len(await every(store, JobFilter(name="a"))) == 2
+    in_workflow = await every(store, JobFilter(workflow=made.workflow), limit=1)
+    assert [job.id for job in in_workflow] == list(reversed(made.ids))
+    assert len(await every(store, JobFilter(workflow=made.workflow, name="a"))) == 1
+
+
+async def test_a_scan_for_few_among_many_is_bounded_and_goes_on(store: Store) -> None:
+    (rare,) = await submit(store, new_job(name="rare"))
+    await store.submit([new_job(id=job_id) for job_id in ids.new_ids(1_200)])
+    first = await store.list_jobs(JobFilter(name="rare"), limit=5)
+    assert (first.jobs, first.next_cursor is not None) == ((), True)
+    assert [job.id for job in await every(store, JobFilter(name="rare"))] == [rare]
+
+
+async def test_jobs_claimed_and_submitted_between_pages_shift_nothing(store: Store) -> None:
+    made = [new_job(id=job_id) for job_id in ids.new_ids(30)]
+    await store.submit(made)
+    page = await store.list_jobs(JobFilter(status=Status.PENDING), limit=10)
+    await claim(store, limit=5)
+    await submit(store, new_job(), new_job(), new_job())
+    rest: list[Job] = []
+    cursor = page.next_cursor
+    while cursor is not None:
+        more = await store.list_jobs(JobFilter(status=Status.PENDING), limit=10, cursor=cursor)
+        rest += more.jobs
+        cursor = more.next_cursor
+    assert [job.id for job in (*page.jobs, *rest)] == [job.id for job in reversed(made[5:])]
+
+
+async def test_many_jobs_that_ended_in_the_same_millisecond_are_all_listed(bench: Bench) -> None:
+    store = bench.store()
+    made = await submit(store, *(new_job() for _ in range(60)))
+    await bench.client.zadd(bench.keys.index("default", "done"), dict.fromkeys(made, 5))
+    for job_id in made:
+        await bench.client.hset(bench.keys.job(job_id), "status", "done")
+    listed = [job.id for job in await every(store, JobFilter(status=Status.DONE), limit=4)]
+    assert listed == sorted(made, reverse=True)
+
+
+@pytest.mark.parametrize("cursor", ["", "zz", "5b5d", "7b7d", "5b312c325d", "ff"])
+async def test_a_bad_cursor_is_the_callers_fault(store: Store, cursor: str) -> None:
+    await submit(store, new_job(delay_ms=60_000), new_job())
+    for status in (None, Status.PENDING, Status.SCHEDULED, Status.RUNNING, Status.DONE):
+        try:
+            await store.list_jobs(JobFilter(status=status), cursor=cursor)
+        except InvalidRequest:
+            continue

@@ -1,0 +1,208 @@
+"""Submissions: whole or not at all, of any size, once however often they are sent."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import after, claim, finish, new_job, submit
+from servers import Bench
+
+from workron import ids
+from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
+from workron.models import Idempotency, JobFilter, NewJob, Status
+from workron.scripts import Scripts
+from workron.store import Store
+from workron.submission import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
+
+KEY = Idempotency("key1", "once", "print1")
+
+
+def jobs(size: int, **fields: Any) -> list[NewJob]:
+    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
+
+
+class Died(BaseException):
+    """The submitting process dies here."""
+
+
+def die_at(scripts: Scripts, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the submitter die before its n-th call: nothing after it reaches Redis, no clean-up either."""
+    run, calls = scripts._run, 0
+
+    async def counted(name: str, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= call:
+            raise Died
+        return await run(name, *args, **options)
+
+    monkeypatch.setattr(scripts, "_run", counted)
+
+
+async def test_a_large_submission_is_stored_in_order(store: Store) -> None:
+    many = jobs(1_000)
+    submitted = await store.submit(many)
+    assert submitted.ids == tuple(job.id for job in many)
+    (queue,) = await store.queues()
+    assert queue.counts[Status.PENDING] == 1_000
+    assert [got.id for got in await claim(store, limit=100)] == [job.id for job in many[:100]]
+
+
+async def test_no_call_of_a_submission_is_unbounded() -> None:
+    root = jobs(1)[0]
+    many = [root, *jobs(3_000, depends_on=after(root.id)), *jobs(30, command="x" * 90_000)]
+    last = new_job(depends_on=after(*(job.id for job in many[:2_000])))
+    sizes = [(args.count("command"), args.count("done")) for args in chunks([*many, last])]
+    assert sum(size[0] for size in sizes) == len(many) + 1
+    assert sum(size[1] for size in sizes) == 5_000
+    assert all(count <= MAX_JOBS and edges <= MAX_EDGES for count, edges in sizes)
+    for args in chunks([*many, last]):
+        assert sum(len(arg) for arg in args if isinstance(arg, str)) < MAX_BYTES + 120_000
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+async def test_a_submitter_that_dies_leaves_all_or_nothing(
+    bench: Bench, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 jobs are three chunks, one `open` and three `admit`s: it dies before each of them in turn."""
+    submitter, other = bench.store(), bench.store()
+    many = jobs(1_000)
+    die_at(submitter._scripts, call, monkeypatch)
+    with pytest.raises(Died):
+        await submitter.submit(many)
+    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    stored = [job for job in await other.jobs([job.id for job in many]) if job]
+    assert len(stored) in (0, 1_000)
+    assert bool(stored) is (call > 4)
+    await other.upkeep.tidy()
+    counts = {queue.name: queue.counts[Status.PENDING] for queue in await other.queues()}
+    assert counts == ({"default": 1_000} if stored else {})
+    left = [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}*")]
+    assert len(left) >= 1_000 if stored else len(left) <= 1  # the aborted batch's mark
+
+
+async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitter, other = bench.store(), bench.store()
+    many = jobs(1_000)
+    die_at(submitter._scripts, 4, monkeypatch)
+    with pytest.raises(Died):
+        await submitter.submit(many, as_workflow=True)
+    assert await other.jobs([many[0].id]) == [None]
+    assert (await other.list_jobs(JobFilter())).jobs == ()
+    with pytest.raises(UnknownDependency):
+        await other.submit([new_job(depends_on=after(many[0].id))])
+    assert await claim(other) == []
+
+
+async def test_an_abandoned_submission_refuses_further_chunks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitter, other = bench.store(), bench.store()
+    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    stage = submitter._scripts.stage
+
+    async def slow(**args: Any) -> Any:
+        if args["chunk"] == 2:
+            await other.upkeep.tidy()
+        return await stage(**args)
+
+    monkeypatch.setattr(submitter._scripts, "stage", slow)
+    many = jobs(1_000)
+    with pytest.raises(StoreUnavailable, match="given up"):
+        await submitter.submit(many)
+    assert set(await other.jobs([job.id for job in many])) == {None}
+
+
+async def test_an_unknown_dependency_in_the_last_chunk_stores_nothing(bench: Bench) -> None:
+    store = bench.store()
+    many = jobs(999)
+    with pytest.raises(UnknownDependency):
+        await store.submit([*many, new_job(depends_on=after(ids.new_id()))])
+    assert set(await store.jobs([job.id for job in many])) == {None}
+    assert [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}job:*")] == []
+
+
+async def test_a_parent_that_ends_while_its_children_are_staged_loses_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, worker = bench.store(), bench.store()
+    (parent,) = await submit(store, new_job())
+    many = jobs(900, depends_on=after(parent))
+    stage = store._scripts.stage
+
+    async def ending(**args: Any) -> Any:
+        reply = await stage(**args)
+        if args["chunk"] == 1:
+            (got,) = await claim(worker)
+            await finish(worker, got)
+        return reply
+
+    monkeypatch.setattr(store._scripts, "stage", ending)
+    await store.submit(many)
+    (queue,) = await store.queues()
+    assert (queue.counts[Status.PENDING], queue.counts[Status.BLOCKED]) == (900, 0)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+async def test_the_same_key_and_body_store_one_submission(store: Store, size: int) -> None:
+    first = await store.submit(jobs(size), idempotency=KEY)
+    again = await store.submit(jobs(size), idempotency=KEY)
+    assert (again.ids, again.repeated, first.repeated) == (first.ids, True, False)
+    (queue,) = await store.queues()
+    assert queue.counts[Status.PENDING] == size
+
+
+@pytest.mark.parametrize("size", [1, 1_000])
+async def test_the_same_key_with_another_body_is_refused(store: Store, size: int) -> None:
+    await store.submit(jobs(size), idempotency=KEY)
+    with pytest.raises(IdempotencyConflict):
+        await store.submit(jobs(size), idempotency=Idempotency("key1", "once", "print2"))
+
+
+@pytest.mark.parametrize("size", [1, 1_000])
+async def test_a_key_used_twice_at_once_stores_one_submission(bench: Bench, size: int) -> None:
+    stores = [bench.store() for _ in range(4)]
+    answers = await asyncio.gather(*(one.submit(jobs(size), idempotency=KEY) for one in stores))
+    assert len({answer.ids for answer in answers}) == 1
+    (queue,) = await stores[0].queues()
+    assert queue.counts[Status.PENDING] == size
+
+
+async def test_a_repeated_workflow_is_answered_with_its_id(store: Store) -> None:
+    first = await store.submit(jobs(2), workflow="w", idempotency=KEY)
+    again = await store.submit(jobs(2), workflow="w", idempotency=KEY)
+    assert first.workflow is not None
+    assert again.workflow == first.workflow
+
+
+async def test_a_repeated_call_of_the_same_submission_stores_it_once(store: Store) -> None:
+    """A reply was lost and the call sent again with the same ids."""
+    for size in (1, 1_000):
+        many = jobs(size)
+        await store.submit(many)
+        await store.submit(many)
+    (queue,) = await store.queues()
+    assert queue.counts[Status.PENDING] == 1_001
+
+
+async def test_a_workflow_knows_its_jobs_and_counts(store: Store) -> None:
+    first, second = jobs(2)
+    made = await store.submit(
+        [first, new_job(id=second.id, depends_on=after(first.id))], workflow="nightly", as_workflow=True
+    )
+    assert made.workflow is not None
+    workflow = await store.workflow(made.workflow)
+    assert (workflow.name, workflow.size, workflow.finished) == ("nightly", 2, False)
+    assert (workflow.counts[Status.PENDING], workflow.counts[Status.BLOCKED]) == (1, 1)
+    assert [job.id for job in await store.workflow_jobs(made.workflow)] == [first.id, second.id]
+    for _ in range(2):
+        (got,) = await claim(store)
+        await finish(store, got)
+    assert (await store.workflow(made.workflow)).finished
+
+
+async def test_ids_sort_by_the_time_they_were_made() -> None:
+    made = [ids.new_id() for _ in range(50)]
+    numbers: Callable[[str], int] = ids.decode
+    assert sorted(made, key=lambda one: numbers(one) >> 80) == sorted(made, key=lambda one: one[:8])
+    assert ids.ids_from(made[0], 3)[0] == made[0]
+    assert all(ids.is_id(one) and ids.encode(ids.decode(one)) == one for one in made)

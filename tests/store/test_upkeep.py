@@ -1,0 +1,169 @@
+"""Upkeep: retention, lost wake-ups, dead ids, memory. Nothing in Redis grows without bound."""
+
+import asyncio
+
+import pytest
+from builders import after, claim, finish, new_job, submit
+from servers import QUICK, Bench
+
+from workron.errors import StoreFull
+from workron.models import Outcome, OutputPatch, Reason, Result, Status
+from workron.policy import Policy
+from workron.store import Store
+
+SHORT = Policy(lease_ms=300, pass_ms=100, stop_ms=500, retention_done_ms=1, retention_failed_ms=1)
+FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
+
+
+async def end_all(store: Store, outcome: Outcome = Outcome(None, exit_code=0)) -> None:  # noqa: B008 - frozen
+    while got := await claim(store, limit=50):
+        for one in got:
+            await finish(store, one, outcome)
+
+
+async def test_finished_jobs_leave_with_everything_that_is_theirs(bench: Bench) -> None:
+    store = bench.store(SHORT)
+    (parent,) = await submit(store, new_job())
+    await submit(store, new_job(depends_on=after(parent)), *(new_job() for _ in range(120)))
+    (got,) = await claim(store)
+    await store.attempts.finish(
+        [Result(got.id, got.fence, Outcome(None, exit_code=0), OutputPatch(0, b"x", 1))], worker="w1"
+    )
+    await store.upkeep.propagate()
+    await end_all(store)
+    await asyncio.sleep(0.02)
+    assert (await store.upkeep.sweep()).deleted == 122
+    left = [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}*") if await bench.client.exists(name)]
+    assert {name.decode().removeprefix(bench.keys.prefix) for name in left} <= {"meta", "events", "worker:w1:claim"}
+    assert await store.queues() == []
+
+
+async def test_retention_differs_for_failed_jobs(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=300, retention_done_ms=1, retention_failed_ms=600_000))
+    done, failed = await submit(store, new_job(), new_job(max_attempts=1))
+    first, second = await claim(store, limit=2)
+    await finish(store, first)
+    await finish(store, second, FAILURE)
+    await asyncio.sleep(0.02)
+    await store.upkeep.sweep()
+    assert [job and job.status for job in await store.jobs([done, failed])] == [None, Status.FAILED]
+
+
+async def test_jobs_of_an_unfinished_workflow_stay_and_do_not_hold_up_others(bench: Bench) -> None:
+    store = bench.store(SHORT)
+    root = new_job()
+    late = new_job(delay_ms=600_000)
+    await store.submit([root, *(new_job() for _ in range(150)), late], workflow="w", as_workflow=True)
+    await end_all(store)
+    (loner,) = await submit(store, new_job())
+    await end_all(store)
+    await asyncio.sleep(0.02)
+    swept = await store.upkeep.sweep()
+    assert swept.deleted == 1
+    assert [job is None for job in await store.jobs([loner, root.id])] == [True, False]
+
+
+async def test_a_workflow_leaves_with_its_last_job(bench: Bench) -> None:
+    store = bench.store(SHORT)
+    made = await store.submit([new_job() for _ in range(3)], workflow="w", as_workflow=True)
+    assert made.workflow is not None
+    await end_all(store)
+    await asyncio.sleep(0.02)
+    await store.upkeep.sweep()
+    assert not await bench.client.exists(bench.keys.workflow(made.workflow), bench.keys.workflow_jobs(made.workflow))
+
+
+async def test_a_job_whose_dependents_were_not_all_told_is_kept(bench: Bench) -> None:
+    store = bench.store(SHORT)
+    root = new_job()
+    await store.submit([root, *(new_job(depends_on=after(root.id)) for _ in range(450))], as_workflow=True)
+    (got,) = await claim(store)
+    await store.attempts.finish([Result(got.id, got.fence, Outcome(None, exit_code=0))], worker="w1")
+    await bench.client.hdel(bench.keys.job(root.id), "workflow")
+    await asyncio.sleep(0.02)
+    await store.upkeep.sweep()
+    assert (await store.job(root.id)).status is Status.DONE
+    await store.upkeep.propagate()
+    await store.upkeep.sweep()
+    assert await store.jobs([root.id]) == [None]
+
+
+async def test_a_lost_wake_up_is_renewed(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    await bench.client.delete(bench.keys.wake("default"))
+    await store.upkeep.promote()
+    assert await bench.client.llen(bench.keys.wake("default")) == 1
+
+
+async def test_hints_do_not_pile_up(bench: Bench) -> None:
+    store = bench.store()
+    for _ in range(20):
+        await submit(store, new_job())
+        await store.upkeep.promote()
+    assert await bench.client.llen(bench.keys.wake("default")) == 1
+
+
+async def test_who_leaves_work_behind_wakes_the_next(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, *(new_job() for _ in range(3)))
+    await bench.client.delete(bench.keys.wake("default"))
+    await claim(store, limit=1)
+    assert await bench.client.llen(bench.keys.wake("default")) == 1
+
+
+async def test_an_earlier_due_time_wakes_a_worker(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(delay_ms=60_000))
+    await bench.client.delete(bench.keys.wake("default"))
+    await submit(store, new_job(delay_ms=90_000))
+    assert await bench.client.llen(bench.keys.wake("default")) == 0
+    await submit(store, new_job(delay_ms=30_000))
+    assert await bench.client.llen(bench.keys.wake("default")) == 1
+
+
+async def test_due_jobs_are_promoted_by_the_reaper(store: Store) -> None:
+    ids = await submit(store, *(new_job(delay_ms=20) for _ in range(250)))
+    await asyncio.sleep(0.05)
+    assert await store.upkeep.promote() is None
+    assert {job.status for job in await store.jobs(ids) if job} == {Status.PENDING}
+
+
+async def test_dead_ids_are_trimmed_and_the_living_keep_their_order(bench: Bench) -> None:
+    store = bench.store()
+    key = bench.keys.pending("default", 5)
+    await bench.client.rpush(key, *(f"dead{n}" for n in range(700)))
+    (first,) = await submit(store, new_job())
+    await bench.client.rpush(key, *(f"dead{n}" for n in range(900)))
+    (second,) = await submit(store, new_job())
+    assert (await store.upkeep.sweep()).trimmed == 1_600
+    assert await bench.client.lrange(key, 0, -1) == [first.encode(), second.encode()]
+
+
+async def test_a_full_server_refuses_submissions_and_lets_work_finish(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    await bench.client.hset(bench.keys.meta, "full", "1")
+    with pytest.raises(StoreFull):
+        await submit(store, new_job())
+    with pytest.raises(StoreFull):
+        await store.submit([new_job() for _ in range(500)])
+    (got,) = await claim(store)
+    await finish(store, got)
+    assert (await store.job(job_id)).status is Status.DONE
+
+
+async def test_the_events_stream_is_capped(bench: Bench) -> None:
+    if bench.kind == "fake":
+        count = 1_500
+        store = bench.store(QUICK)
+        for _ in range(count):
+            await submit(store, new_job())
+        assert await bench.client.xlen(bench.keys.events) < count
+    else:
+        pipe = bench.client.pipeline()
+        for _ in range(3_000):
+            pipe.xadd(bench.keys.events, {"pending": "x"})
+        await pipe.execute()
+        await submit(bench.store(), new_job())
+        assert await bench.client.xlen(bench.keys.events) < 1_500

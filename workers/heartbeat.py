@@ -1,0 +1,64 @@
+"""Heartbeats: one call for all running jobs and the worker itself, independent of what the commands do."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from workers.executor import Executor
+from workers.guardian import boottime_s
+from workers.source import JobSource
+from workron.errors import StoreUnavailable
+from workron.models import Beat, WorkerInfo
+from workron.outage import Outage
+
+log = structlog.get_logger()
+
+
+class Heartbeat:
+    """Renews leases every `every_s` seconds, and acts on what comes back: cancels and lost leases."""
+
+    def __init__(
+        self,
+        source: JobSource,
+        executor: Executor,
+        every_s: float,
+        info: Callable[[], WorkerInfo],
+        held: Callable[[], Sequence[tuple[str, int]]],
+        outage: Outage,
+    ) -> None:
+        self._source = source
+        self._executor = executor
+        self._every_s = every_s
+        self._info = info
+        self._held = held
+        self._outage = outage
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.tick()
+                self._outage.worked()
+                pause_s = self._every_s
+            except StoreUnavailable as error:
+                self._outage.failed(error)
+                pause_s = min(self._every_s, 0.5)
+            await asyncio.sleep(pause_s)
+
+    async def tick(self) -> dict[str, Beat]:
+        """Send one heartbeat. Leases count from before it was sent."""
+        held = self._held()
+        sent_at = boottime_s()
+        beats = await self._source.heartbeat(self._info(), held)
+        kept = [fence for job_id, fence in held if beats[job_id] is not Beat.LOST]
+        self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
+        for job_id, fence in held:
+            attempt = self._executor.attempts.get(fence)
+            if attempt is None:
+                continue  # it ended meanwhile
+            if beats[job_id] is Beat.LOST:
+                log.warning("lease lost", job=job_id, attempt=attempt.claim.attempt, worker=self._info().id)
+                attempt.lose()
+            elif beats[job_id] is Beat.CANCEL:
+                attempt.cancel()
+        return beats

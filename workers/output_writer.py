@@ -1,0 +1,56 @@
+"""Sends what running commands write to the store, so that it can be followed; the last piece goes with the result."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from workers.executor import Attempt
+from workers.source import JobSource
+from workron.errors import StoreUnavailable
+from workron.models import OutputPatch
+
+EVERY_S: Final = 0.5
+MAX_BYTES: Final = 1_000_000
+"""Bytes in one call; one patch is at most head and tail together."""
+
+
+class OutputWriter:
+    """Writes out what gathers, in calls of bounded size."""
+
+    def __init__(self, source: JobSource, delivered: asyncio.Event) -> None:
+        self._source = source
+        self._delivered = delivered
+        self.under_way: set[int] = set()
+        """Fences whose output is in a call now: their result has to wait for it, or it would overtake."""
+
+    async def run(self, attempts: Collection[Attempt]) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.tick(attempts)
+
+    async def tick(self, attempts: Collection[Attempt]) -> None:
+        """Send what the running attempts have written since the last time."""
+        calls: list[list[tuple[Attempt, OutputPatch]]] = []
+        room = 0
+        for attempt in attempts:
+            patch = None if attempt.task.done() else attempt.output.take()
+            if patch is None:
+                continue
+            if len(patch.data) > room:
+                calls.append([])
+                room = MAX_BYTES
+            calls[-1].append((attempt, patch))
+            room -= len(patch.data)
+            self.under_way.add(attempt.claim.fence)
+        for call in calls:
+            await self._send(call)
+
+    async def _send(self, call: list[tuple[Attempt, OutputPatch]]) -> None:
+        try:
+            await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
+        except StoreUnavailable:
+            for attempt, patch in call:
+                attempt.output.put_back(patch)
+        finally:
+            self.under_way -= {attempt.claim.fence for attempt, _ in call}
+            self._delivered.set()

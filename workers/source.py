@@ -1,0 +1,91 @@
+"""Where a worker gets jobs from and reports to: one interface, so that the worker is the same over Redis and HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Protocol
+
+from workron.attempts import Exchanged
+from workron.connection import Connection
+from workron.errors import StoreUnavailable
+from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.store import Store
+
+
+class JobSource(Protocol):
+    """What a worker needs. Every call may raise StoreUnavailable and may then be repeated as it is."""
+
+    @property
+    def lease_ms(self) -> int: ...
+
+    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        """Report results and claim jobs in one call."""
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
+        """Prove life and renew the leases of attempts (job, fence)."""
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        """Give attempts (job, fence) back unfinished."""
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
+        """Store what running attempts (job, fence) have written."""
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
+        """Wait until there may be work; False when only the time has passed."""
+
+    async def pass_on(self, queues: Sequence[str]) -> None:
+        """Give a wake-up to another worker."""
+
+    def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        """Yield (worker, job, fence) of running attempts that are to be cancelled."""
+
+    async def aclose(self) -> None: ...
+
+
+class RedisSource:
+    """Straight to Redis. Waits on a connection of its own; visits dependents' edges beside the worker's calls."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting = AsyncExitStack()
+        self._wake: Connection | None = None
+        self._propagation: asyncio.Task[None] | None = None
+
+    @property
+    def lease_ms(self) -> int:
+        return self._store.policy.lease_ms
+
+    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        exchanged = await self._store.attempts.finish(results, request, worker=worker)
+        if exchanged.propagating and (self._propagation is None or self._propagation.done()):
+            self._propagation = asyncio.create_task(self._propagate())
+        return exchanged
+
+    async def _propagate(self) -> None:
+        with suppress(StoreUnavailable):  # the reaper goes on
+            await self._store.upkeep.propagate()
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
+        return await self._store.attempts.heartbeat(info, held)
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        await self._store.attempts.release(held)
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
+        await self._store.attempts.write_output(patches)
+
+    async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
+        if self._wake is None:
+            self._wake = await self._waiting.enter_async_context(self._store.attempts.own_connection())
+        return await self._store.attempts.wait_for_work(queues, self._wake, timeout_s)
+
+    async def pass_on(self, queues: Sequence[str]) -> None:
+        await self._store.attempts.pass_on(queues)
+
+    def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        return self._store.attempts.cancels()
+
+    async def aclose(self) -> None:
+        if self._propagation is not None:
+            await self._propagation
+        await self._waiting.aclose()
