@@ -3,7 +3,7 @@
 import asyncio
 
 from reaper.reaper import Reaper
-from workron import logs
+from workron import lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.store import Store
@@ -11,6 +11,7 @@ from workron.store import Store
 
 def run(settings: Settings) -> int:
     """Make passes until a stop signal; returns the exit code."""
+    lifeline.watch()
     logs.configure(settings, process="reaper")
     return asyncio.run(_run(settings))
 

@@ -178,7 +178,7 @@ class ScriptedApi:
                 self.wfile.write(answer.body)
                 self.close_connection = answer.breaks
 
-            do_GET = do_POST = handle_any
+            do_GET = do_POST = handle_any  # noqa: N815 - the names are http.server's
 
             def log_message(self, *_: object) -> None:
                 """Keep quiet."""

@@ -5,14 +5,16 @@ import asyncio
 from workers.executor import Executor
 from workers.source import RedisSource
 from workers.worker import Worker
-from workron import logs
+from workron import lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.store import Store
+from workron.tasks import end
 
 
 def run(settings: Settings) -> int:
     """Work until a stop signal; returns the exit code."""
+    lifeline.watch()
     logs.configure(settings, process="worker")
     return asyncio.run(_run(settings))
 
@@ -28,7 +30,7 @@ async def _run(settings: Settings) -> int:
                 try:
                     await worker.run()
                 finally:
-                    steering.cancel()
+                    await end([steering])
                     await source.aclose()
     return 0
 

@@ -26,6 +26,7 @@ from workron.errors import StoreUnavailable
 from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
+from workron.tasks import end
 
 LOOK_S: Final = 15.0
 """A waiting worker looks for work so often without being woken: a wake-up dies with the worker that took it."""
@@ -72,8 +73,7 @@ class Worker:
                 tasks.create_task(self._wait_for_work()),
             ]
             await self._serve()
-            for helper in helpers:
-                helper.cancel()
+            await end(helpers)
         log.info("worker stopped", worker=self.id)
 
     def stop(self) -> None:
@@ -97,9 +97,11 @@ class Worker:
             attempt.stop()
 
     async def _serve(self) -> None:
-        while self._held or not self._stopping:
+        while True:
             self._changed.clear()
             await self._release_stopped()
+            if self._stopping and not self._held:
+                return
             batch = self._take_ended()
             free = 0 if self._stopping else self.slots - len(self._held)
             if batch or (free > 0 and self._look):
@@ -114,7 +116,7 @@ class Worker:
         self._hungry.clear()
 
     async def _exchange(self, batch: Sequence[tuple[Attempt, Outcome]], free: int) -> None:
-        """Report results and claim for the free slots and those of the results: one call, repeated until it is answered."""
+        """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
         wanted = 0 if self._stopping else free + len(batch)
         request = self._request(wanted) if wanted > 0 else None

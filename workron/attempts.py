@@ -39,6 +39,10 @@ class Exchanged:
     propagating: bool
 
 
+_MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"NONE": False, b"MORE": True, b"STALE": True}
+"""Whether a claim may find something at once if it is tried again."""
+
+
 class Attempts:
     """The transitions of running jobs. One object per worker: it remembers the highest fence and lost replies."""
 
@@ -100,7 +104,7 @@ class Attempts:
         self._floor = max([self._floor, *(claim.fence for claim in claims)])
         if claims:
             self._call_lost = False  # this answer is remembered: an older copy on its way gets STALE
-        return Claimed(claims, more=word in (b"MORE", b"STALE"), next_due_in_ms=due_ms if due_ms >= 0 else None)
+        return Claimed(claims, more=_MORE[word], next_due_in_ms=due_ms if due_ms >= 0 else None)
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
         """Renew the leases of all running attempts (id, fence), and the worker's own description."""

@@ -11,6 +11,7 @@ import structlog
 from workron.connection import BLOCK_S, Connection
 from workron.errors import StoreUnavailable
 from workron.keys import Keys
+from workron.tasks import end
 
 RECHECK_S: Final = 5.0
 """Waiters look again after so long without an event: the stream is capped, a very late reader may miss one."""
@@ -50,9 +51,7 @@ class Feed:
     async def aclose(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.cancel()
-            with suppress(asyncio.CancelledError):
-                await reader
+            await end([reader])
 
     async def _read(self) -> None:
         while True:

@@ -156,9 +156,7 @@ class Listing:
             bounds = (f"({int(place[0])}", "+inf") if newest_first else ("-inf", f"({int(place[0])}")
             start = await self._connection.call("ZCOUNT", key, *bounds)
         while True:
-            members = scored(
-                await self._connection.call("ZRANGE", key, start, start + count - 1, *order, "WITHSCORES")
-            )
+            members = scored(await self._connection.call("ZRANGE", key, start, start + count - 1, *order, "WITHSCORES"))
             for job_id, score in members:
                 if place is None or _behind((score, job_id), (int(place[0]), str(place[1])), newest_first):
                     yield job_id, score
@@ -228,5 +226,3 @@ def _parse(cursor: str | None) -> Place | None:
     if not isinstance(place, list) or not place:
         raise InvalidRequest("this is not a cursor of ours", field="cursor")
     return place
-
-

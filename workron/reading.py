@@ -100,4 +100,3 @@ def scored(reply: Any) -> list[tuple[str, int]]:
     if reply and isinstance(reply[0], bytes):
         reply = list(zip(reply[::2], reply[1::2], strict=True))
     return [(member.decode(), int(float(score))) for member, score in reply]
-

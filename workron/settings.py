@@ -1,7 +1,7 @@
 """Settings: flags over `WORKRON_…` variables over `workron.toml` over defaults.
 
-Built once in a command of `workron/cli` and passed in; nothing else reads the environment. Durations are seconds as float
-here, written by users as `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds.
+Built once in a command of `workron/cli` and passed in; nothing else reads the environment. Durations are seconds as
+float here, written by users as `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds.
 """
 
 import os
@@ -28,6 +28,8 @@ def _split(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+QUEUE_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
+QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], NoDecode, BeforeValidator(_split)]
 
 
 def default_data_dir() -> Path:
@@ -43,27 +45,44 @@ class Settings(BaseSettings):
         env_prefix="WORKRON_", toml_file="workron.toml", extra="forbid", validate_default=True
     )
 
-    redis: SecretStr | None = Field(None, description="URL of a Redis server of your own: redis://, rediss:// or unix://")
-    namespace: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="separates schedulers that share a server")
+    redis: SecretStr | None = Field(
+        None, description="URL of a Redis server of your own: redis://, rediss:// or unix://"
+    )
+    namespace: str = Field(
+        "default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="separates schedulers that share a server"
+    )
     allow_eviction: bool = Field(False, description="start although the server may evict keys (jobs can be lost)")
 
     host: str = Field("127.0.0.1", description="address the API listens on")
     port: int = Field(8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one")
     allowed_hosts: Names = Field([], description="further Host names the API answers to, beside loopback and `host`")
     api_key: SecretStr | None = Field(None, description="key of the API; created in the data directory if not given")
+    api_key_file: Path | None = Field(
+        None, description="file that holds the key of the API, such as a container secret"
+    )
     no_auth: bool = Field(False, description="no API key; only on a loopback address")
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
 
     data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
 
-    worker_name: str | None = Field(None, pattern=r"^[\x21-\x7e]{1,64}$", description="name of a worker; host and pid by default")
-    slots: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=0, le=10_000, description="commands a worker runs at once")
-    queues: Names = Field(["default"], min_length=1, description="queues a worker serves, the first one first")
+    worker_name: str | None = Field(
+        None,
+        pattern=r"^[\x21-\x7e]{1,64}$",
+        description="name of a worker, made unique by a suffix; its host by default",
+    )
+    slots: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=0, le=10_000, description="commands a worker runs at once"
+    )
+    queues: QueueNames = Field(["default"], min_length=1, description="queues a worker serves, the first one first")
 
     lease: Duration = Field(30.0, description="a worker that is silent for so long has lost its jobs")
-    heartbeat: Duration | None = Field(None, description="how often a worker proves life; min(5s, lease / 3) by default")
+    heartbeat: Duration | None = Field(
+        None, description="how often a worker proves life; min(5s, lease / 3) by default"
+    )
     reap_every: Duration = Field(1.0, description="how often the reaper looks for lost leases")
-    retry_delay: Duration = Field(1.0, description="wait before the second attempt; doubles with each further one, with jitter")
+    retry_delay: Duration = Field(
+        1.0, description="wait before the second attempt; doubles with each further one, with jitter"
+    )
     retry_max_delay: Duration = Field(3600.0, description="longest wait between two attempts")
     kill_grace: Duration = Field(5.0, description="time between TERM and KILL for a command that is stopped")
     shutdown_grace: Duration = Field(30.0, description="how long a stopping worker lets its commands finish")
@@ -79,8 +98,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - given by pydantic-settings
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - given by pydantic-settings
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from workron import ids
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, NotFound, StoreUnavailable
+from workron.errors import Conflict, NotFound, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
 from workron.keys import Keys
 from workron.listing import Listing
@@ -50,6 +50,10 @@ MAX_RESULTS: Final = 150
 """Results, and claims, in one call."""
 LEASES: Final = 100
 SWEPT: Final = 100
+
+
+SCHEMA: Final = 1
+"""Version of what is stored in Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +107,16 @@ class Store:
         await self._connection.call("PING")
 
     async def check(self, *, allow_eviction: bool = False) -> ServerInfo:
-        """Return what the server says of itself; StoreUnsuitable if jobs would not be safe there."""
+        """Return what the server says of itself; StoreUnsuitable if jobs would not be safe there.
+
+        The first one to come marks the namespace with the version of its keys.
+        """
         info = await server_info(self._connection)
         check(info, allow_eviction=allow_eviction)
+        await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
+        schema = int(await self._connection.call("HGET", self._keys.meta, "schema"))
+        if schema != SCHEMA:
+            raise StoreUnsuitable(f"the keys in Redis are of version {schema}, this Workron knows version {SCHEMA}")
         return info
 
     async def health(self) -> Health:
@@ -119,7 +130,8 @@ class Store:
             ]
         )
         now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-        return Health(server, None if last_pass is None else now_ms - int(last_pass), running, due)
+        age_ms = None if last_pass is None else now_ms - int(last_pass)
+        return Health(server, age_ms, running, due)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,35 @@
+# `make check` runs what CI runs. Everything else is a shortcut.
+.PHONY: help check test lint format types pins api-key
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+check: ## all that CI checks: format, lint, types, tests on every server
+	.ci/run
+
+test: ## the tests, on the servers that are installed
+	uv run pytest
+
+lint: ## find mistakes, and unformatted files
+	uv run ruff check
+	uv run ruff format --check
+
+format: ## mend what can be mended
+	uv run ruff check --fix
+	uv run ruff format
+
+types: ## mypy --strict
+	uv run mypy
+
+pins: ## resolve all dependencies anew and pin what came out
+	uv run --no-sync python .ci/pins.py
+
+api-key: secrets/api_key ## make the key that compose.yaml gives to the API
+
+# The folder keeps others out; the file itself must be readable by the user inside the container.
+secrets/api_key:
+	@mkdir -p -m 700 secrets
+	@python3 -c 'import secrets; print(secrets.token_hex(32))' >$@.new
+	@chmod 444 $@.new
+	@mv $@.new $@
+	@echo "made $@"

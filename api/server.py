@@ -1,0 +1,122 @@
+"""The process behind `workron api`: one uvicorn server; a first stop signal lets it finish, a second one not."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from api.app import create_app
+from workron import lifeline, local, logs
+from workron.addresses import http_url
+from workron.errors import StartupError
+from workron.settings import Settings
+from workron.signals import StopSignals
+from workron.store import Store
+
+log = structlog.get_logger()
+
+_GRACE_S: Final = 10
+_KEEP_ALIVE_S: Final = 75
+"""Longer than clients keep idle connections: then it is never us who closes one under a request."""
+_BACKLOG: Final = 2048
+
+
+def run(settings: Settings) -> int:
+    """Serve until a stop signal comes; returns the exit code. Raises StartupError and the like before it serves."""
+    lifeline.watch()
+    logs.configure(settings, process="api")
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    key = local.api_key(settings)
+    listener = bind(settings.host, settings.port)
+    try:
+        async with Store.connect(settings) as store:
+            server_info = await store.check(allow_eviction=settings.allow_eviction)
+            if server_info.appendonly is False:
+                log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
+            app = create_app(store, settings, key.value if key else None)
+            with StopSignals() as signals:
+                await serve(app, app.state.context.stopping, listener, signals)
+    finally:
+        listener.close()
+    return 0
+
+
+async def serve(app: ASGIApp, stopping: asyncio.Event, listener: socket.socket, signals: StopSignals) -> None:
+    """Serve until the first signal; then answer what is under way, parked requests at once. A second one ends that.
+
+    `stopping` is the application's event.
+    """
+    server = Server(app)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    log.info("api ready", url=http_url(*listener.getsockname()[:2]))
+    await _first(serving, signals.stopping)
+    server.should_exit = True
+    stopping.set()
+    await _first(serving, signals.now)
+    if not serving.done():
+        serving.cancel()  # nothing is lost: this process holds no state
+    with suppress(asyncio.CancelledError):
+        await serving
+    log.info("api stopped")
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our settings, leaving signals to us."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; raises StartupError saying why it can't."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StartupError(f"can't listen on {host!r}: {reason}; choose another address with --host") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        hint = "choose another port with --port" if error.errno == errno.EADDRINUSE else "see --host and --port"
+        raise StartupError(f"can't listen on {host} port {port}: {error.strerror}; {hint}") from error
+    return listener
+
+
+async def _first(task: "asyncio.Task[None]", event: asyncio.Event) -> None:
+    """Return when the task has ended or the event is set."""
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()

@@ -1,0 +1,92 @@
+"""What the store asks of a server before it trusts it with jobs."""
+
+import pytest
+from servers import Bench, start_server
+
+from workron.connection import Connection
+from workron.errors import StoreUnavailable, StoreUnsuitable
+from workron.models import ServerInfo
+from workron.serverinfo import check, nearly_full
+from workron.settings import Settings
+from workron.store import Store
+from workron.valkey import server_binary
+
+GOOD = ServerInfo("Redis", "7.0.15", True, "everysec", "noeviction", 10, 100)
+
+
+async def test_a_good_server_is_accepted_and_marked(bench: Bench) -> None:
+    store = bench.store()
+    info = await store.check()
+    await bench.store().check()
+    assert await bench.client.hget(bench.keys.meta, "schema") == b"1"
+    if bench.kind != "fake":
+        assert (info.product, info.maxmemory_policy) == (bench.kind.capitalize(), "noeviction")
+        assert info.appendonly is False
+
+
+async def test_keys_of_another_version_are_refused(bench: Bench) -> None:
+    store = bench.store()
+    await store.check()
+    await bench.client.hset(bench.keys.meta, "schema", 99)
+    with pytest.raises(StoreUnsuitable, match="version 99"):
+        await store.check()
+
+
+async def test_a_server_that_evicts_is_refused_unless_allowed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("evicting")
+    process = start_server(server_binary(), folder, "--maxmemory-policy", "allkeys-lru")
+    try:
+        async with Store(Connection.open(f"unix://{folder}/redis.sock")) as store:
+            with pytest.raises(StoreUnsuitable, match="allkeys-lru"):
+                await store.check()
+            await store.check(allow_eviction=True)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_old_server_is_refused() -> None:
+    with pytest.raises(StoreUnsuitable, match=r"6\.2\.7 is too old"):
+        check(ServerInfo("Redis", "6.2.7", True, None, "noeviction", 1, 0), allow_eviction=False)
+    check(GOOD, allow_eviction=False)
+    check(ServerInfo("Redis", "", None, None, None, None, None), allow_eviction=False)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "full"), [(10, 100, False), (81, 100, True), (81, 0, False), (None, 100, None)]
+)
+def test_a_server_is_full_at_eighty_percent(used: int | None, limit: int, full: bool | None) -> None:
+    assert nearly_full(ServerInfo("Redis", "7.0", True, None, None, used, limit)) is full
+
+
+async def test_a_server_that_is_away_is_reported_in_time() -> None:
+    async with Store(Connection.open("unix:///nowhere/redis.sock", budget_s=0.3)) as store:
+        with pytest.raises(StoreUnavailable, match="can't be reached"):
+            await store.ping()
+
+
+@pytest.mark.parametrize("url", ["http://x", "redis", "redis://host:port"])
+def test_what_is_not_a_redis_url_is_refused(url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="not a Redis URL"):
+        Store.connect(Settings(redis=url))
+
+
+async def test_every_way_to_a_server_never_retries_by_itself() -> None:
+    """redis-py's constructors differ: `Redis(host=…)` would apply a command twice when a reply is lost."""
+    for url in ("redis://127.0.0.1:1/0", "rediss://127.0.0.1:1", "unix:///nowhere/redis.sock"):
+        connection = Connection.open(url)
+        pool = connection._client.connection_pool
+        made = pool.make_connection()
+        assert made.retry._retries == 0
+        assert (made.socket_timeout, made.socket_connect_timeout, made.health_check_interval) == (5.0, 2.0, 15)
+        await connection.aclose()
+
+
+async def test_a_connection_that_the_server_closed_is_replaced_unnoticed(bench: Bench) -> None:
+    if bench.kind == "fake":
+        return
+    connection = Connection(bench.client, url=bench.url)
+    victim = await bench.client.client_id()
+    assert victim
+    await bench.client.client_kill_filter(_id=victim, skipme=False)
+    assert await connection.call("PING") in (b"PONG", True)

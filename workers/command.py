@@ -1,0 +1,75 @@
+"""From a claim to what the system executes, and from what the system objects to, to a sentence."""
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
+from workers.process import Program
+from workron.models import Claim
+
+_ALLOWED: Final = frozenset({b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR"})
+"""What a command gets of its worker's environment, beside LC_*. Everything else may be a secret or is the worker's
+own business; a job that needs more says so in its `env`. No TERM: there is no terminal."""
+
+_SHELL: Final = b"/bin/sh"
+_LONGEST_ARGUMENT: Final = 128 * 1024 - 1
+"""Linux takes no longer single argument (MAX_ARG_STRLEN)."""
+_SOURCE_STDIN: Final = (b"sh", b"-c", b"--", b". /dev/fd/0")
+_EMPTY_STDIN: Final = b"exec </dev/null; "
+
+
+def allowed_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return what commands may see of the worker's environment."""
+    return {name: value for name, value in environ.items() if name in _ALLOWED or name.startswith(b"LC_")}
+
+
+def program_for(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> Program:
+    """Return what to execute for a claim; ValueError if its text can't be passed to a program at all."""
+    env = {**environment, **{_encode(name): _encode(value) for name, value in claim.env.items()}, **_own(claim, guard)}
+    cwd = _encode(claim.cwd) if claim.cwd is not None else None
+    if claim.command is None:
+        argv = tuple(_encode(argument) for argument in claim.argv or ())
+        if not argv:
+            raise ValueError("no program named")
+        return Program(argv[0], argv, env, cwd)
+    command = _encode(claim.command)
+    if len(command) <= _LONGEST_ARGUMENT:
+        return Program(_SHELL, (b"sh", b"-c", b"--", command), env, cwd)
+    if b"\0" in command:
+        raise ValueError("embedded null byte")
+    # The shell opens the file behind its standard input anew, then makes the input empty as it is for other commands.
+    return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command)
+
+
+def _own(claim: Claim, guard: str) -> dict[bytes, bytes]:
+    own = {
+        "WORKRON_JOB_ID": claim.id,
+        "WORKRON_ATTEMPT": str(claim.attempt),
+        "WORKRON_QUEUE": claim.queue,
+        FENCE_VARIABLE: str(claim.fence),
+        GUARD_VARIABLE: guard,
+    }
+    return {name.encode(): _encode(value) for name, value in own.items()}
+
+
+def _encode(text: str) -> bytes:
+    """Return the bytes of a text from JSON; bytes that are not UTF-8 travel as lone surrogates U+DC80…U+DCFF."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def why_not_started(claim: Claim, error: OSError | ValueError) -> str:
+    """Return one sentence that says why the command could not be started."""
+    if isinstance(error, UnicodeError):
+        return "the command can't be started: its text is not valid Unicode"
+    if isinstance(error, ValueError):
+        return f"the command can't be started: {error}"
+    reason = error.strerror or str(error)
+    if claim.cwd is not None and error.filename == _encode(claim.cwd):
+        return f"the working directory {claim.cwd} can't be used: {reason}"
+    if error.errno == errno.E2BIG:
+        return "the command can't be started: its arguments and environment are too long for this system"
+    if error.filename in (_SHELL, _encode(claim.argv[0] if claim.argv else "")):
+        return f"the program {os.fsdecode(error.filename)} can't be executed: {reason}"
+    return f"the command can't be started: {reason}"

@@ -1,0 +1,213 @@
+"""Run the command of one claim: start it, read what it writes, stop it when told to, say how it ended.
+
+A command can end before its time by its own timeout, by a call (`cancel`, `stop`, `lose`), or through the guardian
+when its lease ends. Timeout, cancel and stop are TERM to its whole process group, and KILL after the grace time.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
+
+from workers.command import allowed_environment, program_for, why_not_started
+from workers.guard import Guardian
+from workers.guardian import boottime_s
+from workers.outcome import Ending, not_started, outcome_of
+from workers.output import OutputBuffer
+from workers.process import Process
+from workron.models import Claim, Outcome
+
+_OOM_SCORE_STEP: Final = 500
+_OOM_SCORE_MAX: Final = 1000
+
+
+class Executor:
+    """Runs commands, each guarded from before its start until after its end.
+
+    An async context: leaving it kills what still runs, as lost.
+    """
+
+    def __init__(self, *, kill_grace_s: float, environ: Mapping[bytes, bytes] = os.environb) -> None:
+        self.kill_grace_s = kill_grace_s
+        self.environment = allowed_environment(environ)
+        self.guardian = Guardian()
+        self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
+        self._attempts: dict[int, Attempt] = {}
+
+    async def __aenter__(self) -> Self:
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            # Inherited from a parent that ignores its children: the exit codes of ours would be thrown away.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        await self.guardian.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        running = list(self._attempts.values())
+        for attempt in running:
+            attempt.lose()
+        if running:
+            await asyncio.wait({attempt.task for attempt in running})
+        await self.guardian.close()
+
+    @property
+    def attempts(self) -> Mapping[int, "Attempt"]:
+        """The attempts that have not ended, by fence."""
+        return MappingProxyType(self._attempts)
+
+    def start(self, claim: Claim, deadline: float) -> "Attempt":
+        """Start the command of a claim; `deadline` is when its lease ends, in seconds as by `boottime_s`.
+
+        While there is no guardian the command is not started, the attempt waits.
+        """
+        attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
+        attempt.task.add_done_callback(lambda _: self._attempts.pop(claim.fence))
+        return attempt
+
+    async def run(self, claim: Claim, *, deadline: float) -> Outcome:
+        """Run the command of a claim to its end; whatever happens to it is an outcome, not an exception."""
+        return await self.start(claim, deadline).wait()
+
+    def renew(self, fences: Iterable[int], deadline: float) -> None:
+        """Set a new end of the lease for these attempts, counted from before the heartbeat was sent.
+
+        An attempt whose old deadline has passed meanwhile is lost: the guardian may have killed its command already.
+        """
+        attempts = [attempt for fence in fences if (attempt := self._attempts.get(fence)) is not None]
+        self.guardian.renew([attempt.claim.fence for attempt in attempts], deadline)
+        # Only now is it sure that the guardian could know of the new deadline before the old one passed.
+        now = boottime_s()
+        for attempt in attempts:
+            if attempt.deadline <= now:
+                attempt.lose()
+            attempt.deadline = deadline
+
+
+class StartError(Exception):
+    """The system refused to start the command; `str()` says why."""
+
+
+class Attempt:
+    """One run of a command, from its start to its outcome."""
+
+    def __init__(self, executor: Executor, claim: Claim, deadline: float) -> None:
+        self.claim = claim
+        self.deadline = deadline
+        self.output = OutputBuffer()
+        self._executor = executor
+        self._guardian = executor.guardian
+        self._process: Process | None = None
+        self._ending: Ending | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._waiter: asyncio.Task[Any] | None = None
+        self._loop = asyncio.get_running_loop()
+        self.task = self._loop.create_task(self._run())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` ended it: then it is to be released, its outcome says nothing about the command."""
+        return self._ending is Ending.STOP
+
+    async def wait(self) -> Outcome:
+        """Return the outcome once there is one. Being cancelled while waiting does not touch the command."""
+        return await asyncio.shield(self.task)
+
+    def cancel(self) -> None:
+        """End the command on behalf of its user."""
+        self._end(Ending.CANCEL)
+
+    def stop(self, *, now: bool = False) -> None:
+        """End the command because the worker has to go; `now`: without a grace time."""
+        self._end(Ending.STOP)
+        if now:
+            self._signal(signal.SIGKILL)
+
+    def lose(self) -> None:
+        """Kill the command at once because the job may be running elsewhere by now."""
+        if not self.task.done():
+            self._ending = Ending.LOSE
+            self._signal(signal.SIGKILL)
+            self._stop_waiting()
+
+    async def _run(self) -> Outcome:
+        try:
+            await self._be_guarded()
+            status = None
+            if self._ending is None:
+                process = self._start()
+                await process.exited
+                status = self._finish(process)
+            return outcome_of(self.claim, self._ending, status, self.output)
+        except StartError as error:
+            return not_started(str(error))
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._guardian.end(self.claim.fence, sweep=self._process is not None)
+
+    async def _be_guarded(self) -> None:
+        """Wait until the guardian knows of this attempt, or it is not to start any more."""
+        while self._ending is None and not self._guardian.begin(self.claim.fence, self.deadline):
+            self._waiter = waiter = self._loop.create_task(self._guardian.up.wait())
+            await asyncio.wait({waiter})
+        if boottime_s() >= self.deadline:
+            self.lose()
+
+    def _start(self) -> Process:
+        executor = self._executor
+        try:
+            program = program_for(self.claim, executor.environment, self._guardian.token)
+            self._process = process = Process(program, self.output)
+        except (OSError, ValueError) as error:
+            raise StartError(why_not_started(self.claim, error)) from error
+        self._guardian.group(self.claim.fence, process.pid)
+        process.set_oom_score(executor.oom_score)
+        if self.claim.timeout_ms is not None:
+            self._timers.append(self._loop.call_later(self.claim.timeout_ms / 1000, self._end, Ending.TIMEOUT))
+        if boottime_s() >= self.deadline:  # stopped since it was guarded: the guardian looked in vain
+            self.lose()
+        return process
+
+    def _finish(self, process: Process) -> int | None:
+        """Leave nothing behind and return the exit status.
+
+        A failure noticed after the end of the lease is taken for the guardian's doing. Success stays success however
+        late: nobody can be killed into it, and the scheduler knows whose result counts.
+        """
+        late = boottime_s() >= self.deadline
+        process.clean_up()
+        # Before the reap: after it the group's number may be given to somebody else.
+        self._guardian.end(self.claim.fence, sweep=late or self._ending is not None)
+        status = process.reap()
+        if late and status != 0:
+            self._ending = Ending.LOSE
+        return status
+
+    def _end(self, ending: Ending) -> None:
+        """Ask the command to go, and make it go after the grace time; the first reason stands."""
+        if self._ending is not None or self.task.done() or (self._process is not None and self._process.has_exited()):
+            return
+        self._ending = ending
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a stopped process would not notice
+        self._timers.append(self._loop.call_later(self._executor.kill_grace_s, self._signal, signal.SIGKILL))
+        self._stop_waiting()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.signal_group(number)
+
+    def _stop_waiting(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+
+def _own_oom_score() -> int:
+    try:
+        return int(Path("/proc/self/oom_score_adj").read_text())
+    except OSError:
+        return 0

@@ -1,0 +1,227 @@
+"""The worker's side of its guardian: start it, tell it what runs, replace it when it dies."""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from workers.guardian import Held
+from workers.process import reap, watch_exit
+from workron.errors import StartupError
+
+log = structlog.get_logger()
+
+_PROGRAM: Final = Path(__file__).with_name("guardian.py")
+_PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")
+"""All of the environment that the guardian gets: it must not look like a command of an outer worker."""
+_RESTART_DELAYS_S: Final = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+_HEALTHY_S: Final = 10.0
+"""A guardian that lived for so long was not the fault of the one before."""
+_START_S: Final = 20.0
+_STUCK_S: Final = 5.0
+"""A guardian that has not caught up with reading for so long is replaced."""
+
+
+class Guardian:
+    """The guardian process of this worker.
+
+    Between `begin` and `end` of an attempt it kills the attempt's command when the deadline passes or when this
+    process dies. Lines are written at once and without waiting; the guardian reads them in batches.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        """In the environment of every command of this worker, so that the guardian can tell them from others."""
+        self.up = asyncio.Event()
+        """Set while there is a guardian. Without one nothing may be started."""
+        self._loop: asyncio.AbstractEventLoop
+        self._held: dict[int, Held] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._ready = -1
+        self._unwritten = bytearray()
+        self._stuck: asyncio.TimerHandle | None = None
+        self._started_at_s = 0.0
+        self._failures = 0
+        self._closing = False
+        self._gone = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The process now on guard."""
+        return self._process.pid if self._process is not None else None
+
+    async def start(self) -> None:
+        """Start the guardian process; StartupError if that is impossible."""
+        self._loop = asyncio.get_running_loop()
+        self._restart()
+        try:
+            async with asyncio.timeout(_START_S):
+                await self.up.wait()
+        except TimeoutError:
+            await self.close()
+            raise StartupError(f"the guardian process can't be started: {sys.executable} {_PROGRAM}") from None
+
+    async def close(self) -> None:
+        """Let the guardian end; it first kills what has not ended yet."""
+        self._closing = True
+        if self._process is None:
+            return
+        if self._unwritten and not self._held:
+            self._give_up()  # it has not read what ended, and there is nothing left to guard
+        self._close_pipe()
+        try:
+            async with asyncio.timeout(_STUCK_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self._give_up()
+            await self._gone.wait()
+
+    def begin(self, fence: int, deadline: float) -> bool:
+        """Say that a command is about to start; False if there is no guardian to say it to."""
+        if self.up.is_set():
+            self._held[fence] = Held(deadline)
+            self._write(f"begin {fence} {deadline!r}\n")
+        return self.up.is_set()
+
+    def group(self, fence: int, group: int) -> None:
+        """Name the process group in which the attempt's command runs."""
+        self._held[fence].group = group
+        self._write(f"group {fence} {group}\n")
+
+    def renew(self, fences: Iterable[int], deadline: float) -> None:
+        """Set a new deadline for these attempts."""
+        known = [fence for fence in fences if fence in self._held]
+        for fence in known:
+            self._held[fence].deadline = deadline
+        if known:
+            self._write(f"renew {deadline!r} {' '.join(map(str, known))}\n")
+
+    def end(self, fence: int, *, sweep: bool = False) -> None:
+        """Say that the attempt has ended, before its first process is reaped.
+
+        `sweep`: kill what it started outside of its process group, too.
+        """
+        if self._held.pop(fence, None) is not None:
+            self._write(f"{'sweep' if sweep else 'end'} {fence}\n")
+
+    def _write(self, lines: str) -> None:
+        if self.up.is_set():
+            self._unwritten += lines.encode()
+            if self._stuck is None:
+                self._flush()
+
+    def _flush(self) -> None:
+        try:
+            written = os.write(self._pipe, self._unwritten)
+        except BlockingIOError:
+            written = 0
+        except BrokenPipeError:
+            self._give_up()
+            return
+        del self._unwritten[:written]
+        if self._unwritten and self._stuck is None:
+            self._loop.add_writer(self._pipe, self._flush)
+            # Not for long: after `end` the group's number goes back to the system, so what the guardian knows must
+            # not be older than it takes all numbers to be used once.
+            self._stuck = self._loop.call_later(_STUCK_S, self._give_up)
+        elif not self._unwritten:
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+            self._loop.remove_writer(self._pipe)
+
+    def _give_up(self) -> None:
+        """Make room for another guardian."""
+        if self._process is not None:
+            # Before the pipe ends, or it would kill what is not to be killed.
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        self.up.clear()
+        self._stop_waiting()
+        self._unwritten.clear()
+        if self._pipe != -1:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def _close_ready(self) -> None:
+        if self._ready != -1:
+            self._loop.remove_reader(self._ready)
+            os.close(self._ready)
+            self._ready = -1
+
+    def _spawn(self) -> None:
+        with ExitStack() as handed_over:
+            pipe, self._pipe = os.pipe()
+            handed_over.callback(os.close, pipe)
+            self._ready, ready = os.pipe()
+            handed_over.callback(os.close, ready)
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-I", "-S", _PROGRAM, self.token],
+                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                cwd="/",
+                stdin=pipe,
+                stdout=ready,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        os.set_blocking(self._pipe, False)
+        self._started_at_s = self._loop.time()
+        self._loop.add_reader(self._ready, self._on_ready)
+        watch_exit(self._process.pid, self._on_exit)
+
+    def _on_ready(self) -> None:
+        """Tell a new guardian what runs already, once it is there to act on it."""
+        is_ready = bool(os.read(self._ready, 16))
+        self._close_ready()
+        if not is_ready or self._closing:
+            return
+        self.up.set()
+        for fence, held in self._held.items():
+            self._write(f"begin {fence} {held.deadline!r}\n")
+            if held.group is not None:
+                self._write(f"group {fence} {held.group}\n")
+
+    def _on_exit(self) -> None:
+        if self._process is None:
+            return
+        exit_code = reap(self._process)
+        self._process = None
+        self._close_pipe()
+        self._close_ready()
+        if self._closing:
+            self._gone.set()
+            return
+        log.warning("guardian died", exit_code=exit_code, running=len(self._held))
+        if self._loop.time() - self._started_at_s > _HEALTHY_S:
+            self._failures = 0
+        self._restart_later()
+
+    def _restart_later(self) -> None:
+        delay_s = _RESTART_DELAYS_S[min(self._failures, len(_RESTART_DELAYS_S) - 1)]
+        self._failures += 1
+        self._loop.call_later(delay_s, self._restart)
+
+    def _restart(self) -> None:
+        if self._closing:
+            return
+        try:
+            self._spawn()
+        except OSError as error:
+            self._close_pipe()
+            self._close_ready()
+            log.warning("guardian can't be started", error=str(error))
+            self._restart_later()

@@ -1,0 +1,216 @@
+"""The guardian: a small process beside each worker that kills what the worker can't kill any more.
+
+    python -I -S guardian.py TOKEN < pipe > ready
+
+It reads lines from the pipe and acts in two cases: the pipe ends, so the worker is gone, and everything it ran is
+killed; or the deadline of an attempt passes, so the worker is stopped or cut off, and that attempt is killed.
+
+    begin FENCE DEADLINE        an attempt is about to start; DEADLINE in seconds of CLOCK_BOOTTIME
+    group FENCE PGID            it runs in this process group
+    renew DEADLINE FENCE …      new deadline for these attempts
+    end FENCE                   it has ended; written before its first process is reaped
+    sweep FENCE                 the same, and whatever it started elsewhere has to go too
+
+Killed are the process group and every process whose environment has WORKRON_GUARD=TOKEN and the WORKRON_FENCE of
+the attempt: a command between its start and `group`, or a daemon that left the group.
+
+Why a process group's number is safe to use: it can't be given to anybody else before the group's first process is
+reaped, and the worker writes `end` before it reaps. All that was written is read before anything is killed. A
+number that becomes free in the instant between is not handed out again before all others have been.
+
+Only the standard library is imported, so that it starts in milliseconds and stays small.
+"""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable
+from typing import Final
+
+GUARD_VARIABLE: Final = "WORKRON_GUARD"
+FENCE_VARIABLE: Final = "WORKRON_FENCE"
+
+GATHER_S: Final = 0.05
+"""Lines are read in batches this far apart: a worker may start thousands of commands a second."""
+LOOK_AGAIN_S: Final = 1.0
+"""Longest sleep while there are attempts [poll's clock stands still in suspend, deadlines don't], and how often an
+attempt past its deadline is looked for again."""
+ROUND_S: Final = 0.01
+ROUNDS: Final = 50
+"""Marked processes are killed until none is found: one may fork while the list is being read."""
+
+
+def boottime_s() -> float:
+    """Return seconds on a clock that the worker shares, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Held:
+    """An attempt: when its lease ends, and its process group while that is known and not yet killed."""
+
+    __slots__ = ("deadline", "expired", "group")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.group: int | None = None
+        self.expired = False
+
+
+class Guard:
+    """The attempts of one worker, as told over the pipe."""
+
+    def __init__(self, pipe: int, token: str) -> None:
+        self._pipe = pipe
+        self._marker = f"{GUARD_VARIABLE}={token}".encode()
+        self._held: dict[int, Held] = {}
+        self._swept: set[int] = set()
+        self._rest = b""
+        self._readable = select.poll()
+        self._readable.register(pipe, select.POLLIN)
+        self._hangup = select.poll()
+        self._hangup.register(pipe, 0)
+
+    def run(self) -> None:
+        """Watch over the worker until it is gone, then kill what it ran."""
+        connected = True
+        while connected:
+            self._wait()
+            # The clock first, then the pipe: a renewal that the worker wrote in time is then always seen in time.
+            now = boottime_s()
+            connected = self._receive()
+            self._kill(self._swept)
+            self._swept.clear()
+            self._expire(now)
+        self._kill(self._held)
+
+    def _wait(self) -> None:
+        events = self._readable.poll(self._timeout_ms(LOOK_AGAIN_S) if self._held else None)
+        if events and not events[0][1] & select.POLLHUP:
+            self._hangup.poll(self._timeout_ms(GATHER_S))
+
+    def _timeout_ms(self, longest_s: float) -> int:
+        now = boottime_s()
+        until_s = min((held.deadline - now for held in self._held.values()), default=longest_s)
+        return math.ceil(max(0.0, min(until_s, longest_s)) * 1000)
+
+    def _receive(self) -> bool:
+        """Read all there is; False when the worker's end is closed."""
+        while True:
+            try:
+                data = os.read(self._pipe, 1 << 20)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._obey(line.split())
+
+    def _obey(self, words: list[bytes]) -> None:
+        match words:
+            case b"begin", fence, deadline:
+                self._held[int(fence)] = Held(float(deadline))
+            case b"group", fence, group:
+                self._tell_group(int(fence), int(group))
+            case b"renew", deadline, *fences:
+                self._renew(map(int, fences), float(deadline))
+            case b"end", fence:
+                self._held.pop(int(fence), None)
+            case b"sweep", fence:
+                self._held.pop(int(fence), None)
+                self._swept.add(int(fence))
+
+    def _tell_group(self, fence: int, group: int) -> None:
+        held = self._held[fence]
+        held.group = group
+        if held.expired:
+            held.deadline = 0.0
+
+    def _renew(self, fences: Iterable[int], deadline: float) -> None:
+        for fence in fences:
+            held = self._held.get(fence)
+            if held is not None and not held.expired:
+                held.deadline = deadline
+
+    def _expire(self, now: float) -> None:
+        """Kill the attempts past their deadline, again and again until the worker says that they ended.
+
+        A worker that was stopped between `begin` and the start of the command starts it when it is continued.
+        """
+        expired = [fence for fence, held in self._held.items() if held.deadline <= now]
+        self._kill(expired)
+        for fence in expired:
+            held = self._held[fence]
+            held.expired = True
+            held.deadline = now + LOOK_AGAIN_S
+
+    def _kill(self, fences: Collection[int]) -> None:
+        if not fences:
+            return
+        for fence in fences:
+            held = self._held.get(fence)
+            if held is not None and held.group is not None:
+                kill_group(held.group)
+                held.group = None
+        marks = {f"{FENCE_VARIABLE}={fence}".encode() for fence in fences}
+        for _ in range(ROUNDS):
+            if not kill_marked(self._marker, marks):
+                break
+            time.sleep(ROUND_S)
+
+
+def kill_group(group: int) -> None:
+    """Kill a process group, its first process first: it must not see the others die and report that as its own end."""
+    with contextlib.suppress(OSError):
+        os.kill(group, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def kill_marked(marker: bytes, marks: set[bytes]) -> int:
+    """Kill every process whose environment has the marker and one of the marks; return how many there were."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # not mounted
+        return 0
+    return sum(kill_if_marked(pid, marker, marks) for pid in pids if is_marked(pid, marker, marks))
+
+
+def is_marked(pid: int, marker: bytes, marks: set[bytes]) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environ = file.read()
+    except OSError:
+        return False
+    return marker in environ and not marks.isdisjoint(environ.split(b"\0"))
+
+
+def kill_if_marked(pid: int, marker: bytes, marks: set[bytes]) -> bool:
+    """Kill the process if it still is the one that was found: the pidfd holds on to it while its marks are read."""
+    with contextlib.suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if is_marked(pid, marker, marks):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
+
+
+def main(token: str) -> None:
+    """Run with the pipe as standard input; say on standard output when it is in force."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.set_blocking(0, False)
+    os.write(1, b"ready\n")
+    os.close(1)
+    Guard(0, token).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,66 @@
+"""How an attempt ended, in one value and one paragraph for people."""
+
+import signal
+from enum import Enum, auto
+from typing import Final
+
+from workers.output import OutputBuffer, harmless, last_bytes
+from workron.models import Claim, Outcome, Reason
+
+_ERROR_BYTES: Final = 4096
+
+
+class Ending(Enum):
+    """Why a worker, or its guardian, put an end to a command."""
+
+    TIMEOUT = auto()
+    CANCEL = auto()
+    STOP = auto()
+    LOSE = auto()
+
+
+def not_started(sentence: str) -> Outcome:
+    """Return the outcome of a command that the system refused to start."""
+    return Outcome(Reason.SPAWN, error=last_bytes(harmless(sentence), _ERROR_BYTES))
+
+
+def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: OutputBuffer) -> Outcome:
+    """Return the outcome of a command that ended by itself (`ending` None) or was ended.
+
+    `status` is its exit code, negative for a signal, None if there is none (not started) or it is not known.
+    """
+    if ending is None and status == 0:
+        return Outcome(None, exit_code=0)
+    reason, sentence = _judge(claim, ending, status)
+    tail = output.tail_text(_ERROR_BYTES - len(sentence) - 1)
+    return Outcome(
+        reason,
+        exit_code=status if status is not None and status >= 0 else None,
+        signal=-status if status is not None and status < 0 else None,
+        error=f"{sentence}\n{tail}" if tail else sentence,
+    )
+
+
+def _judge(claim: Claim, ending: Ending | None, status: int | None) -> tuple[Reason, str]:
+    match ending:
+        case Ending.TIMEOUT:
+            return Reason.TIMEOUT, f"timed out after {(claim.timeout_ms or 0) / 1000:g} s"
+        case Ending.CANCEL:
+            return Reason.CANCELLED, "cancelled"
+        case Ending.STOP:
+            return Reason.WORKER_LOST, "stopped together with its worker"
+        case Ending.LOSE:
+            return Reason.WORKER_LOST, "killed because its worker could not keep the lease"
+        case None if status is None:
+            return Reason.WORKER_LOST, "ended, but its worker could not learn how"
+        case None if status < 0:
+            return Reason.SIGNAL, f"killed by {_signal_name(-status)}"
+        case None:
+            return Reason.EXIT_CODE, f"exit code {status}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"

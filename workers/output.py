@@ -1,0 +1,94 @@
+"""What a command wrote, kept within bounds: the beginning, the end, and a count of everything."""
+
+import re
+from typing import Final
+
+from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, OutputPatch
+
+_SLACK: Final = 64 * 1024
+"""The tail may grow by this much before it is cut back, so that not every write moves it."""
+
+_CONTROL: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_INVISIBLE: Final = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C1 controls (some terminals obey them), marks that reorder text, and halves of surrogate pairs."""
+
+
+def harmless(text: str) -> str:
+    """Return the text with control characters made visible, so that it can't drive a terminal or break an encoder."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROL)
+    return _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def last_bytes(text: str, limit: int) -> str:
+    """Return the end of the text that fits into `limit` bytes of UTF-8, after an ellipsis where it was cut."""
+    data = text.encode()
+    if len(data) <= limit:
+        return text
+    ellipsis = "…"
+    room = limit - len(ellipsis.encode())
+    return ellipsis + data[-room:].decode(errors="ignore") if room > 0 else ""
+
+
+class OutputBuffer:
+    """The first `head` and the last `tail` bytes of an output of any length.
+
+    `write` fills it; `take` gives what the stored copy needs to catch up. A command without output costs nothing,
+    one with endless output less than `head` + `tail` + 128 KiB.
+    """
+
+    def __init__(self, *, head: int = OUTPUT_HEAD, tail: int = OUTPUT_TAIL) -> None:
+        self.total = 0
+        """All bytes written so far, kept or not."""
+        self._head_limit = head
+        self._tail_limit = tail
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._taken = 0
+
+    def write(self, data: bytes) -> None:
+        """Append to the output."""
+        self.total += len(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > self._tail_limit + _SLACK:
+            del self._tail[: -self._tail_limit]
+
+    @property
+    def untaken(self) -> int:
+        """Bytes that the next patch will have."""
+        return min(self.total, self._head_limit + self._tail_limit) - self._offset if self._taken < self.total else 0
+
+    @property
+    def _offset(self) -> int:
+        cut = self.total > self._head_limit + self._tail_limit
+        return min(self._taken, self._head_limit) if cut else self._taken
+
+    def take(self) -> OutputPatch | None:
+        """Return what changed since the last call, None if nothing did.
+
+        While nothing has been cut a patch appends; after that it rewrites the tail.
+        """
+        if self._taken == self.total:
+            return None
+        offset = self._offset
+        tail = memoryview(self._tail)[max(0, len(self._tail) - self._tail_limit) :]
+        data = self._head[offset:] + tail[max(0, offset - self._head_limit) :]
+        self._taken = self.total
+        return OutputPatch(offset, bytes(data), self.total)
+
+    def put_back(self, patch: OutputPatch) -> None:
+        """Undo `take` for a patch that could not be delivered: the next one covers it too."""
+        self._taken = min(self._taken, patch.offset)
+
+    def tail_text(self, limit: int) -> str:
+        """Return the end of the output as harmless text of at most `limit` bytes of UTF-8."""
+        # `limit` bytes make at least as many bytes of text: every change that `harmless` makes lengthens it,
+        # but for line ends. One byte more tells last_bytes that something was cut.
+        wanted = limit + 1
+        end = bytes(self._tail[-wanted:])
+        if len(end) < wanted:
+            end = bytes(self._head[-(wanted - len(end)) :]) + end
+        return last_bytes(harmless(end.decode(errors="replace")), limit)

@@ -1,0 +1,82 @@
+"""One child process of the supervisor: started, told to stop, killed if it does not."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from typing import Final
+
+import structlog
+
+from workron.children import ChildSpec
+from workron.lifeline import Lifeline
+from workron.logs import STDERR
+from workron.processes import ended
+from workron.signals import happens
+
+_AT_ONCE_S: Final = 2.0
+
+log = structlog.get_logger()
+
+
+class Child:
+    """A process in a session of its own that logs to our stderr and ends when we do."""
+
+    def __init__(self, spec: ChildSpec, lifeline: Lifeline) -> None:
+        self.spec: Final = spec
+        self._lifeline = lifeline
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gone = asyncio.Event()
+
+    async def live(self) -> int:
+        """Start the process and wait until it ends; returns its return code as `subprocess` gives it."""
+        try:
+            self._process = self._start()
+        except OSError as error:
+            log.exception("process could not be started", child=self.spec.name, error=error.strerror)
+            return -signal.SIGABRT
+        self._gone.clear()
+        log.debug("process started", child=self.spec.name, child_pid=self._process.pid)
+        await ended(self._process)
+        code = self._process.wait()
+        self._gone.set()
+        return code
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 — argv comes from our own code
+            self.spec.argv,
+            env={**self.spec.env, **self._lifeline.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=STDERR,
+            pass_fds=self._lifeline.fds,
+            start_new_session=True,
+        )
+
+    async def stop(self, now: asyncio.Event) -> None:
+        """Ask the process to end and wait for it; when its grace is over, or soon after `now`, kill it.
+
+        Somebody else must be in `live` meanwhile.
+        """
+        if not self._signal(signal.SIGTERM):
+            return
+        hurry = asyncio.create_task(self._hurry(now))
+        try:
+            if not await happens(self._gone, within_s=self.spec.stop_grace_s):
+                log.warning("process did not end in time, it is killed", child=self.spec.name)
+                self._signal(signal.SIGKILL)
+                await self._gone.wait()
+        finally:
+            hurry.cancel()
+
+    async def _hurry(self, now: asyncio.Event) -> None:
+        await now.wait()
+        self._signal(signal.SIGTERM)
+        if not await happens(self._gone, within_s=_AT_ONCE_S):
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Send a signal, unless the process is gone: then its pid may be another's."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        os.kill(self._process.pid, number)
+        return True

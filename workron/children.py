@@ -1,0 +1,74 @@
+"""The children of `workron up` as data: what to start, with which environment, and how to see that it is ready."""
+
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import SecretStr
+
+from workron.addresses import http_ok, local_host
+from workron.settings import Settings
+
+_PREFIX: Final = "WORKRON_"
+_SERVICE_GRACE_S: Final = 10.0
+_WORKER_MARGIN_S: Final = 5.0
+"""Beyond its own grace times a worker needs a moment to report what it stopped."""
+
+ReadyCheck = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A process that the supervisor keeps running."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_order: int = 0
+    """All children of a lower order have ended before this one is told to."""
+    stop_grace_s: float = _SERVICE_GRACE_S
+    """Time from TERM to KILL."""
+    ready: ReadyCheck | None = None
+    first: bool = False
+    """The next children are started when this one is ready."""
+
+
+def specs(settings: Settings, api_key: str | None, *, embedded: bool) -> list[ChildSpec]:
+    """Return api, reaper and, with slots, worker. `settings` name the real port, and the server whoever's it is."""
+    shared = environment(settings.model_copy(update={"api_key": None}))
+    with_key = shared | ({f"{_PREFIX}API_KEY": api_key} if api_key else {})
+    ready = functools.partial(http_ok, local_host(settings.host), settings.port, "/readyz")
+    # The user's own server may be unsuitable: then one process says so, not three.
+    api = ChildSpec("api", _workron("api"), with_key, stop_order=1, ready=ready, first=not embedded)
+    reaper = ChildSpec("reaper", _workron("reaper"), shared, stop_order=2)
+    grace_s = settings.shutdown_grace + settings.kill_grace + _WORKER_MARGIN_S
+    worker = ChildSpec("worker", _workron("worker"), shared, stop_order=0, stop_grace_s=grace_s)
+    return [api, reaper, worker] if settings.slots else [api, reaper]
+
+
+def _workron(command: str) -> Sequence[str]:
+    return (sys.executable, "-m", "workron", command)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return this process's environment with exactly these settings in it (an argv can be read by everyone)."""
+    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith(_PREFIX)}
+    given = {f"{_PREFIX}{name.upper()}": _text(value) for name, value in settings if value is not None}
+    return inherited | given
+
+
+def _text(value: Any) -> str:
+    match value:
+        case SecretStr():
+            return value.get_secret_value()
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6f}"
+        case list():
+            return ",".join(value)
+        case _:
+            return str(value)

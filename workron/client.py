@@ -1,0 +1,146 @@
+"""A client for the HTTP API: small, typed and synchronous.
+
+    with Client("http://127.0.0.1:8080", key) as client:
+        job = client.submit({"command": "make report"})
+        job = client.job(job["id"], wait_s=30)
+
+A request is sent again while the API can't be reached or answers 503, for up to `patience_s`. That is safe:
+every submission carries an Idempotency-Key, a repeated cancel changes nothing, a retry names the run it means.
+"""
+
+import json
+import math
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, cast
+from urllib.parse import quote
+
+from workron.documents import HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
+from workron.errors import ApiProblem, InvalidRequest, NotFound
+from workron.transport import ANSWER_S, PATIENCE_S, Transport
+
+PAGE: Final = 1000
+
+
+class Client:
+    """One API server. `notify` is told in one line when an outage begins and when it is over."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._transport = Transport(url, key, patience_s=patience_s, notify=notify)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transport.close()
+
+    def persist(self, patience_s: float = math.inf) -> None:
+        """From now on outlast outages of this length; a client without patience keeps none."""
+        if self._transport.patience_s:
+            self._transport.patience_s = patience_s
+
+    def submit(self, job: Mapping[str, Any], *, idempotency_key: str | None = None) -> JobDoc:
+        """Submit one job; the body is that of `POST /jobs`."""
+        return cast(JobDoc, self._submit("/jobs", job, idempotency_key))
+
+    def submit_bulk(self, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> list[JobDoc]:
+        """Submit independent jobs, all or nothing."""
+        return cast(list[JobDoc], self._submit("/jobs/bulk", {"jobs": jobs}, idempotency_key)["data"])
+
+    def submit_workflow(self, workflow: Mapping[str, Any], *, idempotency_key: str | None = None) -> WorkflowDoc:
+        """Submit a workflow, all or nothing; the body is that of `POST /workflows`."""
+        return cast(WorkflowDoc, self._submit("/workflows", workflow, idempotency_key))
+
+    def job(self, job_id: str, *, wait_s: float = 0) -> JobDoc:
+        """Return the job; with `wait_s`, once it has ended or after that time."""
+        params = {"wait": f"{wait_s:.3f}"} if wait_s else {}
+        return cast(JobDoc, self._get(_path("jobs", job_id), params, timeout_s=wait_s + ANSWER_S))
+
+    def jobs(self, *, limit: int | None = None, **filters: str | None) -> Iterator[JobDoc]:
+        """Yield jobs, newest first, all or up to `limit`. Filters: status, queue, name, workflow.
+
+        A page may be empty although more follow: the API looks at a bounded number of jobs for each.
+        """
+        params = {name: value for name, value in filters.items() if value is not None}
+        left = limit
+        while left is None or left > 0:
+            page = self._get("/jobs", {**params, "limit": str(min(PAGE, left or PAGE))})
+            yield from page["data"]
+            if page["next_cursor"] is None:
+                return
+            params["cursor"] = page["next_cursor"]
+            left = None if left is None else left - len(page["data"])
+
+    def cancel(self, job_id: str) -> JobDoc:
+        """Cancel the job: at once, or by stopping its running command."""
+        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {}))
+
+    def retry(self, job_id: str) -> JobDoc:
+        """Start a new run of a job that has ended."""
+        run = self.job(job_id)["run"]
+        try:
+            return cast(JobDoc, self._post(_path("jobs", job_id, "retry"), {"run": run}))
+        except ApiProblem as problem:
+            # The answer to an earlier try may have been lost on the way: then the run has grown.
+            if problem.status == 409 and (job := self.job(job_id))["run"] > run:
+                return job
+            raise
+
+    def output(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """Yield the output of the latest attempt from byte `offset`; with `follow`, as it comes.
+
+        A followed stream that breaks off ends quietly: the job's status says whether more is to come.
+        """
+        params = {"offset": str(offset), **({"follow": "true"} if follow else {})}
+        return self._transport.stream(_path("jobs", job_id, "output"), params, follow=follow)
+
+    def workflow(self, workflow_id: str) -> WorkflowDoc:
+        """Return the workflow with the state of its jobs."""
+        return cast(WorkflowDoc, self._get(_path("workflows", workflow_id)))
+
+    def queues(self) -> list[QueueDoc]:
+        """Return all queues with their counts."""
+        return cast(list[QueueDoc], self._get("/queues")["data"])
+
+    def workers(self) -> list[WorkerDoc]:
+        """Return the living workers."""
+        return cast(list[WorkerDoc], self._get("/workers")["data"])
+
+    def health(self) -> HealthDoc:
+        """Return how the system is."""
+        return cast(HealthDoc, self._get("/health"))
+
+    def _submit(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Any:
+        return self._post(path, body, {"Idempotency-Key": idempotency_key or uuid.uuid4().hex})
+
+    def _get(self, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = ANSWER_S) -> Any:
+        return self._transport.document("GET", path, params=params, timeout=timeout_s)
+
+    def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        return self._transport.document("POST", path, content=_encode(body), headers=sent)
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("the request holds text that is not valid Unicode; commands must be UTF-8") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the request can't be written as JSON: {error}") from None
+
+
+def _path(kind: str, ident: str, action: str = "") -> str:
+    if not ident.isalnum():
+        raise NotFound(kind.removesuffix("s"), ident)
+    return f"/{kind}/{quote(ident)}" + (f"/{action}" if action else "")

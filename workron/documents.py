@@ -1,0 +1,111 @@
+"""The JSON documents of the HTTP API as a client sees them.
+
+Times are RFC 3339 in UTC, lengths of time are seconds.
+"""
+
+from typing import TypedDict
+
+
+class DependencyDoc(TypedDict):
+    """An edge of the graph as the API answers it."""
+
+    job: str
+    when: str
+    status: str | None
+
+
+class JobDoc(TypedDict):
+    """A job as the API answers it."""
+
+    id: str
+    run: int
+    status: str
+    reason: str | None
+    command: str | None
+    argv: list[str] | None
+    name: str | None
+    queue: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    timeout: float | None
+    env: dict[str, str]
+    cwd: str | None
+    created_at: str
+    run_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    last_heartbeat: str | None
+    cancel_requested_at: str | None
+    worker: str | None
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    depends_on: list[str]
+    dependencies: list[DependencyDoc]
+    workflow: str | None
+
+
+class WorkflowDoc(TypedDict):
+    """A workflow as the API answers it, with its first 1,000 jobs."""
+
+    id: str
+    name: str | None
+    status: str
+    created_at: str
+    size: int
+    counts: dict[str, int]
+    jobs: list[JobDoc]
+
+
+class QueueDoc(TypedDict):
+    """A queue and how many jobs it has in each status."""
+
+    name: str
+    counts: dict[str, int]
+
+
+class WorkerDoc(TypedDict):
+    """A living worker."""
+
+    id: str
+    host: str
+    pid: int
+    queues: list[str]
+    slots: int
+    running: int
+    started_at: str
+    last_seen_at: str
+    version: str
+
+
+class ServerDoc(TypedDict):
+    """What the Redis server says of itself; null where it is not allowed to say."""
+
+    product: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    maxmemory_policy: str | None
+    used_memory: int | None
+    maxmemory: int | None
+
+
+class ReaperDoc(TypedDict):
+    """When a reaper was last at work, in seconds ago."""
+
+    last_pass_age: float | None
+
+
+class HealthDoc(TypedDict):
+    """How the system is; `warnings` say what keeps it from keeping its promise."""
+
+    status: str
+    warnings: list[str]
+    instance: str
+    version: str
+    uptime: float
+    server: ServerDoc
+    reaper: ReaperDoc
+    due: int
+    running: int

@@ -1,0 +1,67 @@
+"""A child process that must not outlive its parent, even one killed with SIGKILL.
+
+The parent holds the only write end of a pipe; children are given the read end and, when it reports the end of the
+file, stop as if they had got SIGTERM. What else a child shall keep open until it ends comes with it: others see
+by that when the last child is gone.
+"""
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+_VARIABLE: Final = "WORKRON_LIFELINE"
+
+
+def watch() -> None:
+    """In a child: stop with SIGTERM when the parent is gone. Does nothing in a process started by hand."""
+    fds = [int(fd) for fd in os.environ.pop(_VARIABLE, "").split(",") if fd]
+    if not fds:
+        return
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    threading.Thread(target=_stop_at_end_of, args=(fds[0],), name="lifeline", daemon=True).start()
+
+
+def _stop_at_end_of(fd: int) -> None:
+    while os.read(fd, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Lifeline:
+    """The parent's side: how to start children, and whether some of an earlier parent are still there."""
+
+    def __init__(self, lock_file: Path, *held: int) -> None:
+        self._read, self._write = os.pipe()
+        self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        self.leftovers = not _lock(self._lock, fcntl.LOCK_EX)
+        """Whether children of an earlier parent were still ending when this one came."""
+        _lock(self._lock, fcntl.LOCK_SH)
+        self.fds: Final = (self._read, self._lock, *held)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a child's environment must say; its `pass_fds` are `fds`."""
+        return {_VARIABLE: ",".join(map(str, self.fds))}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for fd in (self._read, self._write, self._lock):
+            os.close(fd)
+
+
+def _lock(fd: int, mode: int) -> bool:
+    try:
+        fcntl.flock(fd, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""What the processes of one user share on one machine: the API key, and which `workron up` are running.
+
+Every `up` that is ready keeps a small file in a directory that only its user can read. The commands of the CLI
+find it there, whatever port or data directory that `up` has.
+"""
+
+import json
+import os
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from workron import private
+from workron.errors import StartupError
+
+if TYPE_CHECKING:
+    from workron.settings import Settings
+
+KEY_FILE: Final = "api-key"
+_KEY: Final = re.compile(r"[\x21-\x7e]{16,512}")
+_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """The key of the API, and the file that holds it (None: it was given by the settings)."""
+
+    value: str
+    file: Path | None
+
+
+def api_key(settings: "Settings") -> ApiKey | None:
+    """Return the key that the settings give, else the data directory's own, made at the first call.
+
+    None with `no_auth`. A key that is unusable is a StartupError.
+    """
+    if settings.no_auth:
+        return None
+    if settings.api_key is not None:
+        value = settings.api_key.get_secret_value()
+        if not _KEY.fullmatch(value):
+            raise StartupError("the API key must have 16 to 512 printable ASCII characters and no spaces")
+        return ApiKey(value, None)
+    if settings.api_key_file is not None:
+        return ApiKey(read_key(settings.api_key_file), settings.api_key_file)
+    path = private.make_dir(settings.data_dir.absolute()) / KEY_FILE
+    try:
+        with suppress(FileExistsError):
+            if not path.exists():
+                private.write_file(path, secrets.token_urlsafe(_KEY_BYTES).encode() + b"\n", replace=False)
+    except OSError as error:
+        raise StartupError(f"can't write the API key to {path}: {error.strerror}") from error
+    return ApiKey(read_key(path), path)
+
+
+def read_key(path: Path) -> str:
+    """Return the key in a file; StartupError if there is none."""
+    try:
+        value = path.read_bytes().decode("ascii").strip()
+    except OSError as error:
+        raise StartupError(f"can't read the API key in {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        value = ""
+    if not _KEY.fullmatch(value):
+        raise StartupError(f"{path} holds no usable API key: it must be 16 to 512 printable ASCII characters")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A `workron up` that is ready. `redis` is the URL of its embedded server, None for a server of one's own."""
+
+    pid: int
+    started_at: str
+    """RFC 3339, UTC."""
+    url: str
+    key_file: str | None
+    data_dir: str
+    redis: str | None
+    birth: str
+    """Tells the process from a later one with the same pid."""
+
+
+def register(instance: Instance) -> Path:
+    """Make the instance known to `find`; returns the file to remove at its end."""
+    directory = _usable_dir()
+    path = directory / f"{instance.pid}-{instance.birth.rpartition('/')[2]}.json"
+    private.write_file(path, json.dumps(asdict(instance)).encode())
+    return path
+
+
+def find() -> list[Instance]:
+    """Return the running instances of this user, the newest first; forgets those that died."""
+    found = []
+    for directory in filter(private.is_secret_dir, private.shared_dir_candidates()):
+        for path in directory.glob("*-*.json"):
+            instance = _read(path)
+            if instance is not None and birth(instance.pid) == instance.birth:
+                found.append(instance)
+            else:
+                path.unlink(missing_ok=True)
+    return sorted(found, key=lambda instance: instance.started_at, reverse=True)
+
+
+def birth(pid: int) -> str | None:
+    """Return what identifies a running process beyond its pid: boot and start time; None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    state, *fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if state in b"ZX" else f"{boot}/{fields[18].decode()}"
+
+
+def _read(path: Path) -> Instance | None:
+    try:
+        return Instance(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _usable_dir() -> Path:
+    """Return the first of the shared directories that can be had."""
+    problem = StartupError("no directory to announce this instance in")
+    for candidate in private.shared_dir_candidates():
+        if not candidate.parent.is_dir():
+            continue
+        try:
+            return private.make_secret_dir(candidate)
+        except StartupError as error:
+            problem = error
+    raise problem
+
+
+def this_process() -> tuple[int, str]:
+    """Return pid and birth of this process."""
+    pid = os.getpid()
+    return pid, birth(pid) or ""

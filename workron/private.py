@@ -1,0 +1,76 @@
+"""Directories and files that only their owner can touch."""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from workron.errors import StartupError
+
+
+def make_dir(path: Path) -> Path:
+    """Create the directory with mode 0700, and its parents; one that exists is taken as it is."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StartupError(f"can't create the directory {path}: {error.strerror}") from error
+    return path
+
+
+def make_secret_dir(path: Path) -> Path:
+    """Like `make_dir`, but one that exists must be this user's, and closed to all others."""
+    make_dir(path)
+    if not is_secret_dir(path):
+        raise StartupError(f"{path} is not a directory of this user with mode 0700")
+    return path
+
+
+def is_secret_dir(path: Path) -> bool:
+    """Whether the path is a directory, not a link to one, that only this user can look into."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Write a file of mode 0600 so that readers see all of it or nothing, also after a crash.
+
+    Without `replace` an existing file is kept, and FileExistsError raised.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            path.hardlink_to(draft)
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync_dir(path.parent)
+
+
+def _sync_dir(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def shared_dir_candidates() -> list[Path]:
+    """Where processes of one user may meet, the best first; none of them need exist."""
+    candidates = [Path(f"/run/user/{os.geteuid()}/workron"), short_dir()]
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        candidates.insert(0, Path(runtime) / "workron")
+    return list(dict.fromkeys(candidates))
+
+
+def short_dir() -> Path:
+    """Return a path short enough to hold Unix sockets, whose paths may have about 100 bytes."""
+    return Path(f"/tmp/workron-{os.geteuid()}")  # noqa: S108 — owner and mode are checked before use

@@ -1,0 +1,48 @@
+"""Waiting for child processes without a thread, and naming how they ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from typing import Final
+
+_POLL_S: Final = 0.05
+
+
+async def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait until the process has ended. It is not reaped yet: its pid, and its group's, can't be used anew."""
+    if process.returncode is not None:
+        return
+    try:
+        fd = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # a system that has none
+        while process.poll() is None:  # noqa: ASYNC110 — nothing tells
+            await asyncio.sleep(_POLL_S)
+        return
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the process ends in that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ended(process)
+    except TimeoutError:
+        return False
+    return True
+
+
+def how_it_ended(returncode: int) -> str:
+    """Return `exit code 3` or `SIGKILL`, from a return code as `subprocess` gives it."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"

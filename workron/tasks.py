@@ -1,0 +1,20 @@
+"""Ending background tasks for sure."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+_AGAIN_S: Final = 0.1
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and return when they have ended; what they raise is theirs.
+
+    One cancel is not enough: before Python 3.12 `asyncio.wait_for`, by which redis-py sends, swallows a cancel that
+    comes just when it is done.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_AGAIN_S)

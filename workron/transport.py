@@ -1,0 +1,189 @@
+"""How a client talks to the API: requests are repeated through an outage, error answers become exceptions."""
+
+import math
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from workron.errors import ApiProblem, ApiUnreachable, WorkronError
+
+PATIENCE_S: Final = 60.0
+ANSWER_S: Final = 30.0
+"""How long an answer may take, beyond the wait that was asked for."""
+_SILENCE_S: Final = 60.0
+"""After so long without a byte a followed stream is opened again: its other end may be gone unnoticed."""
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
+_AWAY: Final = frozenset({429, 502, 503, 504})
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether this URL points to the machine we are on."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _TryFailedError(Exception):
+    """Nothing came of one try; the next one makes sense after `pause_s`, unless this is final."""
+
+    def __init__(self, error: WorkronError, *, pause_s: float | None = None, final: bool = False) -> None:
+        super().__init__(error)
+        self.error = error
+        self.pause_s = pause_s
+        self.final = final
+
+
+class Transport:
+    """One connection pool to one API server."""
+
+    def __init__(self, url: str, key: str | None, *, patience_s: float, notify: Callable[[str], None]) -> None:
+        self.url = url.rstrip("/")
+        self.patience_s = patience_s
+        self._key = key
+        self._notify = notify
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=ANSWER_S,
+            # Certificates take 70 ms to load, and nobody shows one on plain http.
+            verify=self.url.startswith("https:"),
+            # A proxy named in the environment can't reach what listens on this machine.
+            trust_env=not is_loopback(self.url),
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def document(self, method: str, path: str, **parts: Any) -> Any:
+        """Return the JSON document that the API answers."""
+        response = self._send(self._http.build_request(method, path, **parts))
+        try:
+            return response.json()
+        except ValueError:
+            raise self._not_ours(response) from None
+
+    def stream(self, path: str, params: Mapping[str, str], *, follow: bool) -> Iterator[bytes]:
+        """Yield the bytes of the answer as they come; a followed stream that breaks off ends quietly."""
+        timeout = httpx2.Timeout(ANSWER_S, read=_SILENCE_S if follow else ANSWER_S)
+        response = self._send(self._http.build_request("GET", path, params=params, timeout=timeout), stream=True)
+        try:
+            yield from response.iter_bytes()
+        except httpx2.TransportError as error:
+            if not follow:
+                raise self._unreachable(error) from error
+        finally:
+            response.close()
+
+    def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
+        """Send until there is an answer or patience ends; raise an answer that is an error."""
+        give_up_at = time.monotonic() + self.patience_s
+        backoff_s, away = _FIRST_PAUSE_S, False
+        while True:
+            try:
+                response = self._try(request, stream=stream)
+            except _TryFailedError as failure:
+                pause_s = backoff_s if failure.pause_s is None else failure.pause_s
+                if failure.final or time.monotonic() + pause_s > give_up_at:
+                    raise failure.error from failure
+                if not away:
+                    self._notify(f"{failure.error}; trying again{self._for_how_long()}")
+                away, backoff_s = True, min(2 * backoff_s, _LONGEST_PAUSE_S)
+                time.sleep(pause_s)
+            else:
+                if away:
+                    self._notify(f"{self.url} answers again")
+                return response
+
+    def _try(self, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
+        try:
+            response = self._http.send(request, stream=stream)
+            if not response.is_success:
+                response.read()
+        except httpx2.TransportError as error:
+            raise _TryFailedError(self._unreachable(error), final=_is_final(error)) from error
+        if response.is_success:
+            return response
+        problem = self._problem(response)
+        if response.status_code in _AWAY:
+            raise _TryFailedError(problem, pause_s=_retry_after_s(response))
+        raise problem
+
+    def _problem(self, response: httpx2.Response) -> WorkronError:
+        if response.headers.get("content-type", "").startswith("application/problem+json"):
+            return self._unauthorized() if response.status_code == 401 else _decode_problem(response)
+        if response.status_code in _AWAY:
+            return ApiUnreachable(
+                f"can't reach the API at {self.url}: answered {response.status_code} {response.reason_phrase}"
+            )
+        return self._not_ours(response)
+
+    def _unauthorized(self) -> ApiProblem:
+        wrong = "refused the key: set WORKRON_API_KEY to its own" if self._key else "wants a key: set WORKRON_API_KEY"
+        return ApiProblem(f"the API at {self.url} {wrong}", status=401, slug="unauthorized")
+
+    def _not_ours(self, response: httpx2.Response) -> ApiProblem:
+        kind = response.headers.get("content-type", "no content type")
+        return ApiProblem(
+            f"{self.url} does not answer like a Workron API: {response.status_code} {response.reason_phrase}, {kind}",
+            status=response.status_code,
+            slug="",
+        )
+
+    def _unreachable(self, error: httpx2.TransportError) -> ApiUnreachable:
+        return ApiUnreachable(f"can't reach the API at {self.url}: {_cause_of(error)}")
+
+    def _for_how_long(self) -> str:
+        return "" if math.isinf(self.patience_s) else f" for {self.patience_s:g} s"
+
+
+def _is_final(error: BaseException) -> bool:
+    """Tell whether trying again is pointless: unknown host, certificate refused, URL wrong."""
+    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
+        return True
+    return any(isinstance(cause, (socket.gaierror, ssl.SSLError)) for cause in _chain(error))
+
+
+def _cause_of(error: BaseException) -> str:
+    """Return the operating system's words where there are any, e.g. `connection refused`."""
+    for cause in _chain(error):
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _retry_after_s(response: httpx2.Response) -> float | None:
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
+
+
+def _decode_problem(response: httpx2.Response) -> ApiProblem:
+    """Return the error that the answer tells, in one line; faults of fields are told with their place."""
+    document = response.json()
+    slug = str(document.get("type", "")).rpartition("/")[2]
+    message = str(document.get("detail") or document.get("title") or response.reason_phrase)
+    errors = document.get("errors")
+    if errors:
+        message = "; ".join(f"{_field(error['loc'])}: {error['msg']}" for error in errors)
+    return ApiProblem(message, status=response.status_code, slug=slug)
+
+
+def _field(location: list[str | int]) -> str:
+    """Return `jobs[3].command` for `["body", "jobs", 3, "command"]`."""
+    parts = location[1:] if location[:1] in (["body"], ["query"], ["path"], ["header"]) else location
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return path.removeprefix(".") or "request"

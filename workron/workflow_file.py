@@ -1,0 +1,125 @@
+"""Workflow files: JSON, YAML or TOML that holds the body of `POST /workflows`."""
+
+import json
+import tomllib
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from workron.errors import InvalidRequest
+
+
+def parse(text: str, suffix: str, *, source: str) -> dict[str, Any]:
+    """Return the document in the text; `suffix` tells its format, `source` names it in errors.
+
+    Without a suffix (stdin), text that starts with `{` is JSON and any other is YAML.
+    """
+    kind = suffix.lower() or (".json" if text.lstrip().startswith("{") else ".yaml")
+    if kind not in _PARSERS:
+        raise InvalidRequest(f"{source}: the name of a workflow file ends in {', '.join(_PARSERS)}")
+    try:
+        document = _plain(_PARSERS[kind](text), "")
+        _check(document)
+    except _FileError as error:
+        raise InvalidRequest(f"{source}: {error}") from None
+    except RecursionError:
+        raise InvalidRequest(f"{source}: nested too deeply") from None
+    checked: dict[str, Any] = document
+    return checked
+
+
+class _FileError(Exception):
+    """What is wrong with the file, without its name."""
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise _FileError(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def _parse_toml(text: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _FileError(str(error)) from None
+
+
+def _parse_yaml(text: str) -> Any:
+    import yaml
+
+    safe_loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(safe_loader):  # type: ignore[misc]
+        """The safe loader, refusing a key that stands twice: one of them would get lost."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for key in _repeated(key for key in keys if key != "<<"):
+                raise _FileError(f"line {node.start_mark.line + 1}: {key!r} stands twice in one mapping")
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 - it is a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise _FileError(f"{place}{error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise _FileError(" ".join(str(error).split())) from None
+    except ValueError as error:  # a timestamp like 2030-13-45
+        raise _FileError(str(error)) from None
+
+
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    ".json": _parse_json,
+    ".yaml": _parse_yaml,
+    ".yml": _parse_yaml,
+    ".toml": _parse_toml,
+}
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for key in _repeated(key for key, _ in pairs):
+        raise _FileError(f"{key!r} stands twice in one object")
+    return dict(pairs)
+
+
+def _repeated(keys: Iterable[str]) -> Iterable[str]:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            yield key
+        seen.add(key)
+
+
+def _no_constant(name: str) -> Any:
+    raise _FileError(f"{name} is no JSON")
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Return the value as JSON has it: times become text, what JSON lacks is refused."""
+    match value:
+        case dict():
+            for key in value:
+                if not isinstance(key, str):
+                    raise _FileError(f"{path or 'top level'}: the key {key!r} must be text; put it in quotes")
+            return {key: _plain(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()}
+        case list():
+            return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case str() | bool() | int() | float() | None:
+            return value
+    raise _FileError(f"{path}: {type(value).__name__} is not possible here")
+
+
+def _check(document: Any) -> None:
+    if not isinstance(document, dict) or not isinstance(document.get("jobs"), list):
+        raise _FileError("a workflow is a mapping with `jobs`, a list, and perhaps a `name`")
+    for index, job in enumerate(document["jobs"]):
+        if not isinstance(job, dict):
+            raise _FileError(f"jobs[{index}] must be a mapping with a `name` and a `command` or `argv`")
