@@ -1,0 +1,172 @@
+"""All commands, put together, with the examples that end their help."""
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from workron.cli import jobs, overview, process, workflows
+from workron.cli.command import Command, Group
+from workron.cli.flags import SettingsCommand
+from workron.cli.run import run
+
+_RUN_IT, _JOBS, _LOOK = "Run the system", "Jobs and workflows", "Look at the system"
+_COMMAND_FOLLOWS = {"allow_interspersed_args": False}
+"""Behind the first word of the command to run, all that looks like an option is its own."""
+
+
+def _group(**texts: Any) -> typer.Typer:
+    return typer.Typer(
+        cls=Group,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        **texts,
+    )
+
+
+app = _group(help="Submit commands and have them run, whatever crashes: a distributed job scheduler over Redis.")
+workflow_app = _group(help="Submit and show workflows: jobs that wait for each other.")
+config_app = _group(help="Show what is set, and where.")
+
+
+@app.callback()
+def _root() -> None:
+    """Hold the commands; `--version` is answered before typer is imported."""
+
+
+def _add(
+    group: typer.Typer,
+    name: str,
+    function: Callable[..., Any],
+    section: str,
+    *examples: str,
+    cls: type[Command] = Command,
+    context: dict[str, Any] | None = None,
+) -> None:
+    group.command(name, cls=cls, epilog="\n".join(examples), rich_help_panel=section, context_settings=context or {})(
+        function
+    )
+
+
+_add(
+    app,
+    "up",
+    process.up,
+    _RUN_IT,
+    "workron up",
+    "workron up --port 9000 --data-dir /srv/workron --slots 4",
+    "workron up --redis redis://db.example:6379/0",
+    cls=SettingsCommand,
+)
+_add(
+    app,
+    "api",
+    process.api,
+    _RUN_IT,
+    "workron api --redis redis://db.example:6379/0",
+    "workron api --redis unix:///run/redis.sock --host 0.0.0.0 --allowed-hosts jobs.example",
+    cls=SettingsCommand,
+)
+_add(
+    app,
+    "worker",
+    process.worker,
+    _RUN_IT,
+    "workron worker --redis redis://db.example:6379/0",
+    "workron worker --redis redis://db.example:6379/0 --queues urgent,default --slots 8",
+    cls=SettingsCommand,
+)
+_add(
+    app,
+    "reaper",
+    process.reaper,
+    _RUN_IT,
+    "workron reaper --redis redis://db.example:6379/0",
+    "WORKRON_REDIS=redis://db.example:6379/0 workron reaper --retention-done 1h",
+    cls=SettingsCommand,
+)
+_add(app, "demo", process.demo, _RUN_IT, "workron demo")
+
+_add(
+    app,
+    "run",
+    run,
+    _JOBS,
+    "workron run -- make test",
+    "workron run 'make test 2>&1 | tee log'      # one argument: through the shell",
+    "workron run --timeout 10m --env CC=clang -- make -j4",
+    context=_COMMAND_FOLLOWS,
+)
+_add(
+    app,
+    "submit",
+    jobs.submit,
+    _JOBS,
+    "workron submit -- rsync -a out/ backup:",
+    "workron submit --name nightly --delay 2h --timeout 30m './report | mail -s report me'",
+    "id=$(workron submit make); workron submit --after $id -- make install",
+    "workron submit --after $id:failed './notify'",
+    context=_COMMAND_FOLLOWS,
+)
+_add(
+    app,
+    "ls",
+    jobs.ls,
+    _JOBS,
+    "workron ls",
+    "workron ls --status failed --queue reports",
+    "workron ls --name nightly --all -o jsonl | jq -r .id",
+)
+_add(app, "show", jobs.show, _JOBS, "workron show 01FZpY2zqTkMcXH0Vb8n3R", "workron show -o json ID | jq .exit_code")
+_add(app, "logs", jobs.logs, _JOBS, "workron logs 01FZpY2zqTkMcXH0Vb8n3R", "workron logs -f $(workron submit make)")
+_add(
+    app,
+    "wait",
+    jobs.wait,
+    _JOBS,
+    "workron wait ID1 ID2 && echo both are done",
+    "workron ls --status running -o jsonl | jq -r .id | workron wait --timeout 1h -",
+)
+_add(
+    app,
+    "cancel",
+    jobs.cancel,
+    _JOBS,
+    "workron cancel 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron ls --status pending --all -o jsonl | jq -r .id | workron cancel -",
+)
+_add(
+    app,
+    "retry",
+    jobs.retry,
+    _JOBS,
+    "workron retry 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron ls --status failed --all -o jsonl | jq -r .id | workron retry -",
+)
+app.add_typer(workflow_app, name="workflow", rich_help_panel=_JOBS)
+_add(
+    workflow_app,
+    "submit",
+    workflows.submit,
+    "Commands",
+    "workron workflow submit build.yaml",
+    "workron workflow submit --wait build.toml && echo all done",
+    "./generate | workron workflow submit -",
+)
+_add(workflow_app, "show", workflows.show, "Commands", "workron workflow show 01FZpY2zqTkMcXH0Vb8n3R")
+
+_add(app, "queues", overview.queues, _LOOK, "workron queues", "workron queues -o json")
+_add(app, "workers", overview.workers, _LOOK, "workron workers")
+_add(app, "health", overview.health, _LOOK, "workron health", "workron health --url http://127.0.0.1:9000 -o json")
+app.add_typer(config_app, name="config", rich_help_panel=_LOOK)
+_add(
+    config_app,
+    "show",
+    process.show_config,
+    "Commands",
+    "workron config show",
+    "WORKRON_LEASE=10s workron config show --port 9000",
+    cls=SettingsCommand,
+)

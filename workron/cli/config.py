@@ -1,0 +1,127 @@
+"""Settings for a command: built from flags, variables and `workron.toml`, each value with where it came from."""
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final, TypedDict
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+
+from workron.durations import format_duration
+from workron.errors import SettingsError
+from workron.settings import Settings
+
+FILE: Final = str(Settings.model_config["toml_file"])
+_PREFIX: Final = Settings.model_config["env_prefix"]
+_MASK: Final = "********"
+
+
+class Setting(TypedDict):
+    """One setting as it is in force; `origin` is a flag, a variable, `workron.toml` or `default`."""
+
+    name: str
+    value: str | None
+    origin: str
+
+
+def load(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings in force; raises SettingsError in one line, in which no secret stands."""
+    sources = Sources(flags)
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise SettingsError("; ".join(sources.explain(fault) for fault in error.errors())) from None
+
+
+def explain(flags: Mapping[str, Any]) -> list[Setting]:
+    """Return all settings in force with their origins."""
+    settings, sources = load(flags), Sources(flags)
+    return [
+        Setting(name=name, value=_text(settings, name), origin=sources.origin(name)) for name in Settings.model_fields
+    ]
+
+
+class Sources:
+    """What each source of settings says."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        self._flags = flags
+        self._variables = EnvSettingsSource(Settings)()
+        self._file = _read_file()
+
+    def origin(self, name: str) -> str:
+        """Return where the value of this setting comes from."""
+        if name in self._flags:
+            return flag(name)
+        if name in self._variables:
+            return f"{_PREFIX}{name.upper()}"
+        return FILE if name in self._file else "default"
+
+    def explain(self, fault: ErrorDetails) -> str:
+        """Return what is wrong with which setting, for a person."""
+        message = fault["msg"].removeprefix("Value error, ")
+        if not fault["loc"]:
+            return message
+        name = str(fault["loc"][0])
+        if fault["type"] == "extra_forbidden":
+            similar = get_close_matches(name, Settings.model_fields, n=1)
+            return f"{FILE}: no setting is called {name!r}" + (f", did you mean {similar[0]}?" if similar else "")
+        value = "" if _is_secret(name) or repr(fault["input"]) in message else f", not {fault['input']!r}"
+        return f"{self.origin(name)}: {message[:1].lower()}{message[1:]}{value}"
+
+
+def flag(name: str) -> str:
+    """Return the flag that sets this setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _read_file() -> Mapping[str, Any]:
+    try:
+        return TomlConfigSettingsSource(Settings)()
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{FILE} is not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{FILE} is not valid UTF-8, at byte {error.start}") from None
+    except OSError as error:
+        raise SettingsError(f"can't read {FILE}: {(error.strerror or '').lower()}") from None
+
+
+def _is_secret(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and "SecretStr" in str(field.annotation)
+
+
+def _text(settings: Settings, name: str) -> str | None:
+    if name == "heartbeat":
+        return format_duration(settings.heartbeat_s)
+    value = getattr(settings, name)
+    if isinstance(value, SecretStr):
+        return _masked_url(value.get_secret_value()) if name == "redis" else _MASK
+    return as_text(value)
+
+
+def as_text(value: Any) -> str | None:
+    """Return a value as one would write it in a flag; None for none."""
+    if value is None or value == []:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return format_duration(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def _masked_url(url: str) -> str:
+    """Return a URL without user, password and parameters."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return _MASK
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        return _MASK
+    place = parts.netloc.rpartition("@")
+    user = f"{_MASK}@" if place[1] else ""
+    return f"{parts.scheme}://{user}{place[2]}{parts.path}" + (f"?{_MASK}" if parts.query else "")

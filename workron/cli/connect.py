@@ -1,0 +1,133 @@
+"""Which API a command talks to: the one named, else the `workron up` that runs on this machine."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from workron.cli.exits import CliError, Exit, notice
+
+if TYPE_CHECKING:
+    from workron.client import Client
+    from workron.local import Instance
+
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class ApiOptions:
+    """What every command takes that talks to the API."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WORKRON_URL",
+            show_envvar=True,
+            metavar="URL",
+            help="the API to talk to; by default what runs on this machine. The key comes from WORKRON_API_KEY",
+        ),
+    ] = None
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="fail at once when the API is away; else it is tried for a minute")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An API and the key for it."""
+
+    url: str
+    key: str | None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the API runs on this machine."""
+        from workron.transport import is_loopback
+
+        return is_loopback(self.url)
+
+
+def connect(options: ApiOptions) -> "Client":
+    """Return a client for the API that these options and the environment name."""
+    return client_for(locate(options.url), options)
+
+
+def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
+    """Return a client that tells outages on stderr."""
+    from workron.client import Client
+
+    patience_s = 0.0 if options.no_wait else _PATIENCE_S
+    return Client(endpoint.url, endpoint.key, patience_s=patience_s, notify=notice)
+
+
+def locate(url: str | None) -> Endpoint:
+    """Return the API at `url`, else the local one; the environment's key goes before that of a key file."""
+    key = os.environ.get("WORKRON_API_KEY") or None
+    if url is None:
+        instance = _chosen(_instances())
+        return Endpoint(instance.url, key or _key_of(instance))
+    _check(url)
+    if key is None:
+        same = [instance for instance in _instances() if _address(instance.url) == _address(url)]
+        key = _key_of(same[0]) if same else None
+    return Endpoint(url, key)
+
+
+def _instances() -> "list[Instance]":
+    from workron.local import find
+
+    return find()
+
+
+def _chosen(instances: "Sequence[Instance]") -> "Instance":
+    """Return the instance of the data directory in force, else the newest; say so where that is a guess."""
+    if not instances:
+        raise CliError(
+            "no workron runs on this machine: start one with `workron up`, or name an API with --url or WORKRON_URL",
+            Exit.NOTHING_RUNS,
+        )
+    if len(instances) == 1:
+        return instances[0]
+    from workron.cli.config import Sources, load
+
+    home = load({}).data_dir.absolute()
+    here = [instance for instance in instances if Path(instance.data_dir) == home]
+    chosen = max(here or instances, key=lambda instance: instance.started_at)
+    if not here or Sources({}).origin("data_dir") == "default":
+        notice(
+            f"{len(instances)} instances run on this machine; using {chosen.url} "
+            f"(data in {chosen.data_dir}), choose another with --url"
+        )
+    return chosen
+
+
+def _key_of(instance: "Instance") -> str | None:
+    if instance.key_file is None:
+        return None
+    from workron.errors import StartupError
+    from workron.local import read_key
+
+    try:
+        return read_key(Path(instance.key_file))
+    except StartupError as error:
+        raise CliError(str(error), Exit.REFUSED) from error
+
+
+def _check(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise CliError(f"the URL of the API must be like http://127.0.0.1:8080, not {url!r}", Exit.USAGE)
+
+
+def _address(url: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
+    return host, parts.port

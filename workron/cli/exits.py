@@ -1,0 +1,114 @@
+"""Exit codes, and the one place where an error becomes a line on stderr and one of them."""
+
+import os
+import sys
+from enum import IntEnum
+
+from workron.cli.text import printable
+from workron.errors import (
+    ApiProblem,
+    ApiUnreachable,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    SettingsError,
+    StartupError,
+    StoreUnavailable,
+    StoreUnsuitable,
+    WorkronError,
+)
+
+
+class Exit(IntEnum):
+    """What a command's exit code says. These numbers stay."""
+
+    OK = 0
+    JOB_FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    REFUSED = 6
+    NOTHING_RUNS = 7
+    CANNOT_START = 8
+    UNEXPECTED = 9
+    TIME_IS_UP = 124
+    NO_EXIT_CODE = 125
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+MEANING = {
+    Exit.OK: "success; every job waited for is done",
+    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped",
+    Exit.USAGE: "wrong usage, setting or request",
+    Exit.NOT_FOUND: "no such job or workflow",
+    Exit.CONFLICT: "the state of the job forbids it",
+    Exit.UNREACHABLE: "the API, or the Redis behind it, can't be reached",
+    Exit.REFUSED: "the API refused the key",
+    Exit.NOTHING_RUNS: "no URL given and nothing runs on this machine",
+    Exit.CANNOT_START: "up, api, worker or reaper can't start",
+    Exit.UNEXPECTED: "the API answered something unexpected, or the output can't be written",
+    Exit.TIME_IS_UP: "`wait --timeout`: time is up",
+    Exit.NO_EXIT_CODE: "`run`: workron failed, or the job ended without an exit code of its own",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C; `run` and `wait` leave the job as it is",
+    Exit.BROKEN_PIPE: "the reader of the output went away",
+}
+
+_BY_KIND = (
+    (SettingsError, Exit.USAGE),
+    (StartupError, Exit.CANNOT_START),
+    (StoreUnsuitable, Exit.CANNOT_START),
+    (StoreUnavailable, Exit.UNREACHABLE),
+    (ApiUnreachable, Exit.UNREACHABLE),
+    (InvalidRequest, Exit.USAGE),
+    (NotFound, Exit.NOT_FOUND),
+    (Conflict, Exit.CONFLICT),
+)
+_BY_STATUS = {
+    401: Exit.REFUSED,
+    403: Exit.REFUSED,
+    404: Exit.NOT_FOUND,
+    409: Exit.CONFLICT,
+    503: Exit.UNREACHABLE,
+}
+
+
+class CliError(WorkronError):
+    """An error that the command line itself found, with its exit code."""
+
+    def __init__(self, message: str, code: Exit) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_of(error: WorkronError) -> Exit:
+    """Return the exit code for an error."""
+    if isinstance(error, CliError):
+        return error.code
+    if isinstance(error, ApiProblem):
+        if not error.slug:  # whatever it is that answers there, it is no Workron API
+            return Exit.UNEXPECTED
+        return _BY_STATUS.get(error.status, Exit.USAGE if 400 <= error.status < 500 else Exit.UNEXPECTED)
+    return next((code for kind, code in _BY_KIND if isinstance(error, kind)), Exit.UNEXPECTED)
+
+
+def notice(message: str) -> None:
+    """Say something on stderr that is not data; never fails."""
+    try:
+        print(f"workron: {printable(message)}", file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr.fileno())
+
+
+def complain(error: WorkronError) -> Exit:
+    """Print one line about the error on stderr and return its exit code."""
+    notice(str(error))
+    return code_of(error)
+
+
+def silence(descriptor: int) -> None:
+    """Point a stream whose reader went away to nowhere, so that the flush at exit is quiet too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

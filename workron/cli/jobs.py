@@ -1,0 +1,164 @@
+"""Commands about jobs: submit, ls, show, logs, wait, cancel, retry."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated
+
+import typer
+
+from workron.cli.command import spread
+from workron.cli.connect import ApiOptions, client_for, connect, locate
+from workron.cli.exits import Exit, code_of, notice
+from workron.cli.listing import JOBS, OUTCOMES, print_job
+from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, expand_ids, seconds
+from workron.cli.render import Format, FormatOption, print_document, print_table
+from workron.cli.stream import OutputSink, await_end, follow
+from workron.documents import JobDoc
+from workron.errors import ApiProblem, NotFound
+from workron.models import Status
+
+_STATUS_HELP = f"only jobs in this status: {', '.join(Status)}"
+_OF_ONE_JOB = frozenset({404, 409, 422})
+"""Answers that concern one job: the others named in the same command still have their turn."""
+
+
+@spread
+def submit(
+    words: Words,
+    job: JobOptions,
+    where: DirectoryOptions,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for its end; the exit code tells it")] = False,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
+    """Submit a command; print the id of its job."""
+    endpoint = locate(api.url)
+    body = job.body(words, where.chosen(local=endpoint.is_local))
+    with client_for(endpoint, api) as client:
+        submitted = client.submit(body, idempotency_key=job.idempotency_key)
+        if output is Format.TABLE:
+            print(submitted["id"], flush=True)
+        result = await_end(client, submitted["id"]) if wait else submitted
+    if output is not Format.TABLE:
+        print_document(result, output, print_job)
+    return _outcome([result]) if wait else Exit.OK
+
+
+@spread
+def ls(
+    *,
+    status: Annotated[Status | None, typer.Option(metavar="STATUS", help=_STATUS_HELP)] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="only jobs of this queue")] = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs of this name")] = None,
+    workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
+    all_: Annotated[bool, typer.Option("--all", help="all of them")] = False,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> None:
+    """List jobs, the newest first."""
+    if limit < 1:
+        raise typer.BadParameter("must be at least 1", param_hint="--limit")
+    with connect(api) as client:
+        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow}
+        jobs = client.jobs(limit=None if all_ else limit + 1, **filters)
+        printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
+    if not printed:
+        notice("no jobs match" if any(filters.values()) else "no jobs yet")
+
+
+@spread
+def show(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """Show all there is to know about a job."""
+    with connect(api) as client:
+        print_document(client.job(job_id), output, print_job)
+
+
+@spread
+def logs(
+    job_id: Id,
+    *,
+    follow_: Annotated[bool, typer.Option("--follow", "-f", help="go on until the job has ended")] = False,
+    api: ApiOptions,
+) -> None:
+    """Print the output of a job's latest attempt."""
+    with connect(api) as client, OutputSink() as sink:
+        if follow_:
+            follow(client, job_id, sink)
+        else:
+            for chunk in client.output(job_id):
+                sink.write(chunk)
+
+
+@spread
+def wait(
+    ids: Ids,
+    *,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="give up after 30s, 5m, 2h …")] = None,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
+    """Wait until jobs have ended; the exit code tells whether all are done."""
+    limit_s = seconds("--timeout", timeout)
+    deadline = math.inf if limit_s is None else time.monotonic() + limit_s
+    ended: list[JobDoc] = []
+
+    def wait_for(job_id: str) -> JobDoc:
+        ended.append(await_end(client, job_id, deadline=deadline))
+        return ended[-1]
+
+    with connect(api) as client:
+        each = Each(ids, wait_for)
+        print_table(each, output, OUTCOMES)
+    return each.code or _outcome(ended)
+
+
+@spread
+def cancel(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+    """Cancel jobs; running commands are stopped."""
+    with connect(api) as client:
+        each = Each(ids, client.cancel)
+        print_table(each, output, OUTCOMES)
+    return each.code
+
+
+@spread
+def retry(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+    """Run jobs again that have ended."""
+    with connect(api) as client:
+        each = Each(ids, client.retry)
+        print_table(each, output, OUTCOMES)
+    return each.code
+
+
+class Each:
+    """What `act` answers for each job; one that can't be acted on is told on stderr, and `code` then says so."""
+
+    def __init__(self, ids: Iterable[str], act: Callable[[str], JobDoc]) -> None:
+        self._ids = expand_ids(ids)
+        self._act = act
+        self.code = Exit.OK
+
+    def __iter__(self) -> Iterator[JobDoc]:
+        for job_id in self._ids:
+            try:
+                yield self._act(job_id)
+            except (ApiProblem, NotFound) as error:
+                if isinstance(error, ApiProblem) and error.status not in _OF_ONE_JOB:
+                    raise
+                notice(str(error) if job_id in str(error) else f"{job_id}: {error}")
+                self.code = self.code or code_of(error)
+
+
+def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
+    for index, job in enumerate(jobs):
+        if index == limit:
+            notice(f"there are more than these {limit}: see --all and --limit")
+            return
+        yield job
+
+
+def _outcome(jobs: Iterable[JobDoc]) -> Exit:
+    return Exit.OK if all(job["status"] == Status.DONE for job in jobs) else Exit.JOB_FAILED

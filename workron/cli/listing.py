@@ -1,0 +1,93 @@
+"""What is known of jobs, printed for people: the table of `ls` and the card of `show`."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final
+
+from workron.cli import moments
+from workron.cli.render import Column, print_card, status_style
+from workron.cli.text import printable, printable_lines
+from workron.documents import JobDoc
+
+TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
+
+
+def command_line(job: JobDoc) -> str:
+    """Return the command as one would type it."""
+    return job["command"] if job["command"] is not None else shlex.join(job["argv"] or ())
+
+
+def ending(job: JobDoc) -> str:
+    """Return how it ended: `exit 1`, `signal 9`, `timeout`, `worker lost` …; empty for what the status says."""
+    if job["exit_code"]:
+        return f"exit {job['exit_code']}"
+    if job["reason"] in {"exit_code", "signal"} and job["signal"] is not None:
+        return f"signal {job['signal']}"
+    return "" if job["reason"] == job["status"] else (job["reason"] or "").replace("_", " ")
+
+
+def standing(job: JobDoc) -> str:
+    """Return the status, or that a running command is being stopped."""
+    return "cancelling" if job["status"] == "running" and job["cancel_requested_at"] else job["status"]
+
+
+def _status_style(document: Any) -> str:
+    return status_style(document["status"])
+
+
+def _dim(_: Any) -> str:
+    return "dim"
+
+
+ID: Final = Column("ID", lambda job: job["id"], style=lambda _: "cyan")
+STATUS: Final = Column("STATUS", standing, style=_status_style)
+NAME: Final = Column("NAME", lambda job: job["name"] or "", rank=1, flexible=True)
+TRIES: Final = Column("TRIES", lambda job: f"{job['attempts']}/{job['max_attempts']}", rank=4, right=True)
+TOOK: Final = Column("TOOK", moments.took, rank=3, right=True)
+ENDING: Final = Column("WHY", ending, rank=2, style=_dim)
+COMMAND: Final = Column("COMMAND", command_line, rank=1, flexible=True)
+
+JOBS: Final = (
+    ID,
+    STATUS,
+    ENDING,
+    Column("QUEUE", lambda job: job["queue"], rank=6, style=_dim),
+    TRIES,
+    Column("AGE", lambda job: moments.age(job["created_at"]), rank=5, right=True),
+    TOOK,
+    NAME,
+    COMMAND,
+)
+OUTCOMES: Final = (ID, STATUS, ENDING, TOOK, NAME)
+
+
+def print_job(job: JobDoc) -> None:
+    """Print all there is to know about a job."""
+    heading = f"{job['id']}  {standing(job)}" + (f"  {job['name']}" if job["name"] else "")
+    print_card(heading, f"bold {status_style(job['status'])}".strip(), _rows(job))
+
+
+def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
+    yield "command", printable_lines(command_line(job))
+    yield "directory", printable(job["cwd"] or "")
+    for name, value in job["env"].items():
+        yield "env", printable(f"{name}={value}")
+    yield "queue", f"{job['queue']}, priority {job['priority']}"
+    yield "tries", f"{job['attempts']} of {job['max_attempts']}" + (f", run {job['run']}" if job["run"] > 1 else "")
+    yield "timeout", moments.length(job["timeout"]) if job["timeout"] else ""
+    for label, moment in (
+        ("created", job["created_at"]),
+        ("run at", job["run_at"]),
+        ("started", job["started_at"]),
+        ("heartbeat", job["last_heartbeat"] if job["status"] == "running" else None),
+        ("cancelled", job["cancel_requested_at"]),
+        ("finished", job["finished_at"]),
+    ):
+        yield label, moments.clock(moment) if moment else ""
+    yield "took", moments.took(job)
+    yield "worker", printable(job["worker"] or "")
+    yield "ended by", "exit 0" if job["exit_code"] == 0 and not job["reason"] else ending(job)
+    for edge in job["dependencies"]:
+        yield "after", f"{edge['job']} {edge['when']}, is {edge['status'] or 'no longer stored'}"
+    yield "workflow", job["workflow"] or ""
+    yield "error", printable_lines(job["error"] or "")

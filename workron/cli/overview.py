@@ -1,0 +1,104 @@
+"""Commands about the whole: queues, workers, health."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from workron.cli import moments
+from workron.cli.command import spread
+from workron.cli.connect import ApiOptions, connect
+from workron.cli.exits import notice
+from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table, status_style
+from workron.cli.text import printable
+from workron.documents import HealthDoc, ServerDoc
+
+_RANKS: Final = {
+    "pending": 0,
+    "running": 0,
+    "failed": 1,
+    "done": 2,
+    "scheduled": 3,
+    "blocked": 4,
+    "cancelled": 5,
+    "skipped": 6,
+}
+
+
+def _count(status: str, rank: int) -> Column:
+    def cell(queue: Mapping[str, Any]) -> str:
+        return str(queue["counts"].get(status, 0))
+
+    def style(queue: Mapping[str, Any]) -> str:
+        return status_style(status) if queue["counts"].get(status) else "dim"
+
+    return Column(status.upper(), cell, rank, right=True, style=style)
+
+
+QUEUES: Final = (
+    Column("QUEUE", lambda queue: queue["name"], flexible=True),
+    *(_count(status, rank) for status, rank in _RANKS.items()),
+)
+WORKERS: Final = (
+    Column("WORKER", lambda worker: worker["id"], flexible=True, style=lambda _: "cyan"),
+    Column("BUSY", lambda worker: f"{worker['running']}/{worker['slots']}", right=True),
+    Column("SEEN", lambda worker: moments.age(worker["last_seen_at"]), rank=2, right=True),
+    Column("UP", lambda worker: moments.age(worker["started_at"]), rank=4, right=True),
+    Column("HOST", lambda worker: worker["host"], rank=3, flexible=True),
+    Column("PID", lambda worker: str(worker["pid"]), rank=3, right=True),
+    Column("QUEUES", lambda worker: ", ".join(worker["queues"]), rank=1, flexible=True),
+)
+
+
+@spread
+def queues(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """List queues with their jobs in each status."""
+    with connect(api) as client:
+        if not print_table(client.queues(), output, QUEUES):
+            notice("no queues yet")
+
+
+@spread
+def workers(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """List the living workers."""
+    with connect(api) as client:
+        if not print_table(client.workers(), output, WORKERS):
+            notice("no worker lives: start one with `workron up` or `workron worker`")
+
+
+@spread
+def health(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """Show how the API, its Redis and the reaper are."""
+    with connect(api) as client:
+        print_document(client.health(), output, _print_health)
+
+
+def _print_health(report: HealthDoc) -> None:
+    style = "bold green" if report["status"] == "ok" else "bold red"
+    print_card(report["status"], style, _facts(report))
+
+
+def _facts(report: HealthDoc) -> Iterator[tuple[str, str]]:
+    for warning in report["warnings"]:
+        yield "warning", printable(warning)
+    yield "instance", printable(report["instance"])
+    yield "api", f"workron {report['version']}, up {moments.length(report['uptime'])}"
+    server = report["server"]
+    yield "redis", printable(f"{server['product']} {server['version']}")
+    yield "durability", _durability(server)
+    yield "eviction", printable(server["maxmemory_policy"] or "unknown")
+    yield "memory", _memory(server)
+    age_s = report["reaper"]["last_pass_age"]
+    yield "reaper", "never ran" if age_s is None else f"last pass {moments.length(age_s)} ago"
+    yield "jobs", f"{report['running']} running, {report['due']} to come at a known time"
+
+
+def _durability(server: ServerDoc) -> str:
+    if server["appendonly"] is None:
+        return "unknown"
+    return printable(f"AOF, fsync {server['appendfsync']}") if server["appendonly"] else "no AOF"
+
+
+def _memory(server: ServerDoc) -> str:
+    if server["used_memory"] is None:
+        return "unknown"
+    used = f"{server['used_memory'] / 2**20:.1f} MiB"
+    return f"{used} of {server['maxmemory'] / 2**20:.1f} MiB" if server["maxmemory"] else f"{used}, no limit"

@@ -1,0 +1,62 @@
+"""`workron run`: a command run elsewhere, as if it ran here."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from workron.cli.command import spread
+from workron.cli.connect import ApiOptions, client_for, locate
+from workron.cli.exits import Exit, complain, notice
+from workron.cli.listing import ending
+from workron.cli.options import DirectoryOptions, JobOptions, Words
+from workron.cli.stream import OutputSink, follow
+from workron.documents import JobDoc
+from workron.errors import WorkronError
+
+if TYPE_CHECKING:
+    from workron.client import Client
+
+_ATTEMPTS = 1
+"""Whoever waits for the command sees it fail, and decides; `--max-attempts` says otherwise."""
+_SIGNALLED = 128
+
+
+@spread
+def run(words: Words, job: JobOptions, where: DirectoryOptions, api: ApiOptions) -> int:
+    """Submit a command, stream its output and leave with its exit code.
+
+    A command that a signal ended gives 128 + the signal's number. If there is no exit code (workron failed, the
+    worker died, the job was cancelled before it started …) it is 125. Ctrl-C leaves the job running. It gets
+    one attempt unless --max-attempts says otherwise.
+    """
+    try:
+        endpoint = locate(api.url)
+        cwd = where.chosen(local=endpoint.is_local)
+        body = {"max_attempts": _ATTEMPTS, **job.body(words, cwd)}
+        with client_for(endpoint, api) as client:
+            submitted = client.submit(body, idempotency_key=job.idempotency_key)
+            return _follow(client, submitted["id"])
+    except WorkronError as error:
+        complain(error)
+        return Exit.NO_EXIT_CODE
+
+
+def _follow(client: "Client", job_id: str) -> int:
+    if sys.stderr.isatty():
+        notice(f"job {job_id}")
+    try:
+        with OutputSink() as sink:
+            return _exit_code(follow(client, job_id, sink))
+    except KeyboardInterrupt:
+        notice(f"detached, the job goes on. To see it: workron logs -f {job_id}; to stop it: workron cancel {job_id}")
+        return Exit.INTERRUPTED
+
+
+def _exit_code(job: JobDoc) -> int:
+    code = job["exit_code"]
+    if code is not None and (code or job["status"] == "done"):
+        return code
+    if job["signal"] is not None:
+        notice(f"job {job['id']} {job['status']}: {ending(job)}")
+        return _SIGNALLED + job["signal"]
+    notice(f"job {job['id']} {job['status']}: {job['error'] or ending(job)}")
+    return Exit.NO_EXIT_CODE

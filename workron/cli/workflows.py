@@ -1,0 +1,156 @@
+"""Commands about workflows: submit a file, show how one stands."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from workron.cli import listing, moments
+from workron.cli.command import spread
+from workron.cli.connect import ApiOptions, client_for, connect, locate
+from workron.cli.exits import Exit, notice
+from workron.cli.options import DirectoryOptions
+from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table, status_style
+from workron.cli.stream import TERMINAL
+from workron.documents import JobDoc, WorkflowDoc
+from workron.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from workron.client import Client
+
+_LOOK_S: Final = 10.0
+"""While waiting, the counts are looked at so often, or whenever the job waited for has ended."""
+
+
+@spread
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="file to submit; - is stdin")],
+    where: DirectoryOptions,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for its end; the exit code tells it")] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="submitting again with this key gives the same workflow")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
+    """Submit the jobs of a JSON, YAML or TOML file, all or none; print the id of the workflow."""
+    document = _read(file)
+    endpoint = locate(api.url)
+    _place(document, where.chosen(local=endpoint.is_local))
+    with client_for(endpoint, api) as client:
+        workflow = client.submit_workflow(document, idempotency_key=idempotency_key)
+        if output is Format.TABLE:
+            print(workflow["id"], flush=True)
+        result = _await_end(client, workflow["id"]) if wait else workflow
+    if output is not Format.TABLE:
+        print_document(result, output, _print_workflow)
+    elif wait:
+        _print_workflow(result)
+    return Exit.JOB_FAILED if result["status"] == "failed" else Exit.OK
+
+
+@spread
+def show(
+    workflow_id: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a workflow")],
+    *,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> None:
+    """Show a workflow and its jobs."""
+    with connect(api) as client:
+        print_document(client.workflow(workflow_id), output, _print_workflow)
+
+
+def _read(file: str) -> dict[str, Any]:
+    from workron import workflow_file
+
+    if file == "-":
+        return workflow_file.parse(_text(sys.stdin.buffer.read(), "stdin"), "", source="stdin")
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"can't read {file}: {(error.strerror or '').lower()}") from None
+    return workflow_file.parse(_text(data, file), path.suffix, source=file)
+
+
+def _text(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{source}: not UTF-8 text, at byte {error.start}") from None
+
+
+def _place(document: dict[str, Any], base: str | None) -> None:
+    """Give the jobs that name no directory this one; a relative one starts from it."""
+    if base is None:
+        return
+    for job in document["jobs"]:
+        own = job.setdefault("cwd", base)
+        if isinstance(own, str):
+            job["cwd"] = os.path.join(base, own)
+
+
+def _await_end(client: "Client", workflow_id: str) -> WorkflowDoc:
+    shown = ""
+    while True:
+        workflow = client.workflow(workflow_id)
+        progress = _progress(workflow)
+        if progress != shown:
+            shown = progress
+            notice(progress)
+        if workflow["status"] != "running":
+            return workflow
+        client.persist()
+        _wait_for_some(client, workflow)
+
+
+def _wait_for_some(client: "Client", workflow: WorkflowDoc) -> None:
+    """Return when an unfinished job has ended, or after a while."""
+    for job in reversed(workflow["jobs"]):
+        if job["status"] not in TERMINAL:
+            client.job(job["id"], wait_s=_LOOK_S)
+            return
+    time.sleep(1)
+
+
+def _progress(workflow: WorkflowDoc) -> str:
+    ended = sum(workflow["counts"].get(status, 0) for status in TERMINAL)
+    counts = workflow["counts"]
+    bad = [f"{counts[status]} {status}" for status in ("failed", "cancelled", "skipped") if counts.get(status)]
+    return ", ".join([f"{ended} of {workflow['size']} jobs have ended", *bad])
+
+
+def _print_workflow(workflow: WorkflowDoc) -> None:
+    counts = ", ".join(f"{count} {status}" for status, count in workflow["counts"].items() if count)
+    heading = f"{workflow['id']}  {workflow['status']}" + (f"  {workflow['name']}" if workflow["name"] else "")
+    print_card(
+        heading,
+        f"bold {status_style(workflow['status'])}",
+        [("created", moments.clock(workflow["created_at"])), ("jobs", f"{workflow['size']}: {counts}")],
+    )
+    print()
+    print_table(workflow["jobs"], Format.TABLE, _columns(workflow["jobs"]))
+    if workflow["size"] > len(workflow["jobs"]):
+        notice(f"all jobs: workron ls --workflow {workflow['id']} --all")
+
+
+def _columns(jobs: list[JobDoc]) -> list[Column]:
+    names = {job["id"]: job["name"] or job["id"] for job in jobs}
+
+    def after(job: JobDoc) -> str:
+        return ", ".join(names.get(parent, parent) for parent in job["depends_on"])
+
+    return [
+        Column("NAME", lambda job: job["name"] or "", flexible=True),
+        listing.STATUS,
+        listing.ENDING,
+        listing.TRIES,
+        listing.TOOK,
+        Column("AFTER", after, rank=2, flexible=True, style=lambda _: "dim"),
+        listing.ID,
+    ]
