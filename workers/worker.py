@@ -54,6 +54,7 @@ class Worker:
         self._ended: list[tuple[Attempt, Outcome]] = []
         self._look = True
         """Whether there may be work for free slots."""
+        self._due_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._hungry = asyncio.Event()
         self._stopping = False
@@ -145,14 +146,20 @@ class Worker:
         """Start what was claimed, and note whether and when to look for more."""
         if wanted > 0:
             self._look = claimed.more or len(claimed.claims) == min(wanted, MAX_RESULTS)
-            if claimed.next_due_in_ms is not None:
-                asyncio.get_running_loop().call_later(claimed.next_due_in_ms / 1000, self._look_again)
+            self._look_when_due(claimed.next_due_in_ms)
         deadline = sent_at + self._source.lease_ms / 1000
         if claimed.claims and (self._stopping or boottime_s() >= deadline):
             await self._release([(claim.id, claim.fence) for claim in claimed.claims])
             return
         for claim in claimed.claims:
             self._run_one(claim, deadline)
+
+    def _look_when_due(self, due_in_ms: int | None) -> None:
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
+        if due_in_ms is not None:
+            self._due_timer = asyncio.get_running_loop().call_later(due_in_ms / 1000, self._look_again)
 
     def _run_one(self, claim: Claim, deadline: float) -> None:
         log.debug("job started", job=claim.id, attempt=claim.attempt, worker=self.id)

@@ -15,8 +15,9 @@ from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 
-from workron.errors import StoreFull, StoreUnavailable
+from workron.errors import StoreBroken, StoreFull, StoreUnavailable
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
@@ -62,7 +63,9 @@ def _translate(error: Exception) -> Exception:
         return StoreUnavailable(f"Redis refuses us: {text}", retry_after_s=5.0)
     if isinstance(error, _AWAY) or text.startswith(_AWAY_CODES):
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
-    return error
+    if isinstance(error, NoScriptError):
+        return error
+    return StoreBroken(f"Redis answered with an error: {text}", retry_after_s=5.0)
 
 
 class Connection:

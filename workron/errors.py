@@ -9,7 +9,8 @@
     ├── Conflict             the state of the job, or its run, forbids it
     │   └── IdempotencyConflict  the key was used before with another body
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
-    │   └── StoreFull            Redis has no room for new work
+    │   ├── StoreFull            Redis has no room for new work
+    │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── ApiUnreachable       a client got no answer from the API
     ├── ApiProblem           a client got an error as the API's answer
     ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
@@ -78,6 +79,10 @@ class StoreUnavailable(WorkronError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class StoreBroken(StoreUnavailable):
+    """Redis answered with an error that trying again at once won't mend: a key of ours may be damaged."""
 
 
 class StoreFull(StoreUnavailable):
