@@ -22,21 +22,21 @@ def api(ctx: typer.Context) -> int:
     """Start one API server."""
     from api.server import run
 
-    return run(_settings_of_child(ctx))
+    return run(_settings(ctx))
 
 
 def worker(ctx: typer.Context) -> int:
     """Start one worker."""
     from workers.main import run
 
-    return run(_settings_of_child(ctx))
+    return run(_settings(ctx))
 
 
 def reaper(ctx: typer.Context) -> int:
     """Start one reaper: it takes back what dead workers held."""
     from reaper.main import run
 
-    return run(_settings_of_child(ctx))
+    return run(_settings(ctx))
 
 
 def demo() -> int:
@@ -57,14 +57,6 @@ def _settings(ctx: typer.Context) -> "Settings":
     from workron.cli.config import load
 
     return load(flags(ctx))
-
-
-def _settings_of_child(ctx: typer.Context) -> "Settings":
-    """Return the settings of a process that ends with the `up` that started it, if one did."""
-    from workron import lifeline
-
-    lifeline.watch()
-    return _settings(ctx)
 
 
 def _origin_style(setting: Any) -> str:

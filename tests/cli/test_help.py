@@ -1,0 +1,118 @@
+"""What the command line says of itself."""
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import typer
+from command_line import CommandLine
+
+from workron import __version__
+from workron.cli.app import app
+from workron.cli.exits import MEANING, Exit
+
+SLOW = {"rich", "httpx2", "pydantic", "pydantic_settings", "redis", "fastapi", "structlog", "yaml"}
+LIMIT_S = 0.2
+
+
+def commands(group: object = None, *path: str) -> Iterator[tuple[tuple[str, ...], object]]:
+    group = group or typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+ALL = dict(commands())
+
+
+def test_help_names_every_command_and_every_exit_code(alone: CommandLine) -> None:
+    ran = alone("--help")
+
+    assert (ran.code, ran.err) == (0, "")
+    for path in ALL:
+        assert re.search(rf"^  {path[0]} ", ran.out, re.MULTILINE)
+    for code in Exit:
+        assert re.search(rf"^  {code:d} ", ran.out, re.MULTILINE)
+    assert set(MEANING) == set(Exit)
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_the_help_of_every_command_ends_with_examples_that_can_be_parsed(path: tuple[str, ...]) -> None:
+    root = typer.main.get_command(app)
+    examples = [line for line in ALL[path].epilog.splitlines() if line]  # type: ignore[attr-defined]
+
+    assert examples
+    for example in examples:
+        assert len(example) <= 100
+        for words in invocations(example):
+            with root.make_context("workron", words[1:]) as context:
+                command = context.command
+                while hasattr(command, "commands"):
+                    name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+                    context = command.make_context(name, rest, parent=context)
+
+
+def invocations(example: str) -> Iterator[list[str]]:
+    """Yield the words of each `workron …` in an example."""
+    example = re.sub(r"\$\((workron [^)]*)\)", r"x ; \1 ;", example)
+    lexer = shlex.shlex(example, posix=True, punctuation_chars="|;&")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("|;&"):
+            while words and "=" in words[0]:
+                words.pop(0)
+            if words and words[0] == "workron":
+                yield words
+            words = []
+        else:
+            words.append(word)
+
+
+def test_defining_the_commands_imports_nothing_slow() -> None:
+    code = f"import sys, workron.cli.app; print(*({SLOW!r} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "\n"
+
+
+def test_help_and_version_answer_quickly(alone: CommandLine) -> None:
+    assert alone("--version").out == f"workron {__version__}\n"
+
+    for word in ("--version", "--help"):
+        assert any(_seconds(alone, word) < LIMIT_S for _ in range(20)), word
+
+
+def _seconds(workron: CommandLine, word: str) -> float:
+    started = time.perf_counter()
+    workron(word)
+    return time.perf_counter() - started
+
+
+def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(alone: CommandLine) -> None:
+    ran = alone("sbmit")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "Did you mean 'submit'?" in ran.err
+
+
+def test_wrong_options_are_usage_errors(alone: CommandLine) -> None:
+    for args, expected in {
+        ("ls", "--limit", "many"): "'many' is not a whole number",
+        ("ls", "--limit", "0"): "at least 1",
+        ("ls", "--status", "lost"): "not one of scheduled, blocked",
+        ("ls", "-o", "xml"): "not one of table, json, jsonl",
+        ("show",): "Missing argument 'ID'",
+        ("submit",): "Missing argument 'COMMAND'",
+        ("logs", "--frobnicate", "x"): "No such option",
+    }.items():
+        ran = alone(*args)
+        assert (ran.code, ran.out) == (2, ""), args
+        assert expected in ran.err, args

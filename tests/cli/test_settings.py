@@ -1,0 +1,124 @@
+"""Settings on the command line: where they come from, and what is said when they are wrong."""
+
+import pytest
+from command_line import CommandLine
+
+from workron.cli import flags
+from workron.settings import Settings
+
+
+def shown(workron: CommandLine, *args: str, **env: str) -> dict[str, tuple[str | None, str]]:
+    ran = workron("config", "show", "-o", "json", *args, **env)
+    assert ran.code == 0, ran.err
+    return {row["name"]: (row["value"], row["origin"]) for row in ran.document}
+
+
+def test_each_value_is_shown_with_where_it_came_from(alone: CommandLine) -> None:
+    (alone.cwd / "workron.toml").write_text('lease = "20s"\nslots = 3\nport = 1\nqueues = ["a", "b"]\n')
+
+    settings = shown(alone, "--port", "9000", WORKRON_PORT="2", WORKRON_SLOTS="5")
+
+    assert settings["port"] == ("9000", "--port")
+    assert settings["slots"] == ("5", "WORKRON_SLOTS")
+    assert settings["lease"] == ("20s", "workron.toml")
+    assert settings["queues"] == ("a,b", "workron.toml")
+    assert settings["host"] == ("127.0.0.1", "default")
+    assert settings["retention_done"] == ("24h", "default")
+    assert settings["heartbeat"] == ("5s", "default")
+    assert settings.keys() == Settings.model_fields.keys()
+
+
+def test_the_table_of_settings_reads_well(alone: CommandLine) -> None:
+    lines = [line.split() for line in alone("config", "show", "--lease", "10s").out.splitlines()]
+
+    assert lines[0] == ["SETTING", "VALUE", "FROM"]
+    assert ["lease", "10s", "--lease"] in lines
+    assert ["redis", "-", "default"] in lines
+
+
+def test_secrets_are_masked(alone: CommandLine) -> None:
+    key, password = "abcd:0123456789abcdef", "hunter2hunter2"
+    url = f"rediss://user:{password}@db.example:6380/1?password={password}"
+
+    for args, env in (
+        ((), {"WORKRON_REDIS": url, "WORKRON_API_KEY": key}),
+        (("--redis", url, "--api-key", key), {}),
+    ):
+        ran = alone("config", "show", *args, **env)
+        assert "rediss://********@db.example:6380/1" in ran.out
+        assert password not in ran.out
+        assert key not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "expected"),
+    [
+        (["up", "--port", "99999"], {}, "--port: input should be less than or equal to 65535, not '99999'"),
+        (["api"], {"WORKRON_LEASE": "3 parsecs"}, "WORKRON_LEASE: '3 parsecs' is not a duration"),
+        (["worker"], {"WORKRON_LOG_FORMAT": "xml"}, "WORKRON_LOG_FORMAT: input should be 'auto', 'console' or 'json'"),
+        (["reaper", "--lease", "5s", "--heartbeat", "5s"], {}, "lease (5s) must be more than twice the heartbeat"),
+        (["up", "--host", "192.0.2.1", "--no-auth"], {}, "no_auth is refused on 192.0.2.1"),
+        (["config", "show", "--slots", "x", "--port", "y"], {}, "; --slots: "),
+    ],
+)
+def test_a_wrong_setting_is_told_in_one_line(
+    alone: CommandLine, args: list[str], env: dict[str, str], expected: str
+) -> None:
+    ran = alone(*args, **env)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+    assert expected in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"prot = 1\n", "workron.toml: no setting is called 'prot', did you mean port?"),
+        (b"port = 'x'\n", "workron.toml: input should be a valid integer"),
+        (b"port = \n", "workron.toml is not valid TOML: Invalid value (at line 1"),
+        (b"[api]\nport = 1\n", "no setting is called 'api'"),
+        (b"host = '\xff'\n", "workron.toml is not valid UTF-8"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(alone: CommandLine, content: bytes, expected: str) -> None:
+    (alone.cwd / "workron.toml").write_bytes(content)
+
+    ran = alone("config", "show")
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+    assert expected in ran.err
+
+
+def test_a_file_that_cannot_be_read_is_told_in_one_line(alone: CommandLine) -> None:
+    (alone.cwd / "workron.toml").symlink_to("/proc/self/mem")  # can be opened, but not read from its start
+
+    ran = alone("config", "show")
+
+    assert (ran.code, ran.err) == (2, "workron: can't read workron.toml: input/output error\n")
+
+
+def test_no_secret_stands_in_an_error(alone: CommandLine) -> None:
+    (alone.cwd / "workron.toml").write_text('api_key = ["0123456789secret"]')
+
+    ran = alone("config", "show", "--port", "x", WORKRON_REDIS="redis://:secret@h")
+
+    assert ran.code == 2
+    assert "workron.toml: input should be a valid string" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_every_setting_has_a_flag_in_a_section_of_its_own(alone: CommandLine) -> None:
+    sectioned = [name for title, names in flags._sections() for name in names if title != flags._OTHER]
+    assert sorted(sectioned) == sorted(Settings.model_fields)
+
+    ran = alone("worker", "--help")
+
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')}" in ran.out
+
+
+def test_flags_that_are_switches_can_be_turned_off(alone: CommandLine) -> None:
+    settings = shown(alone, "--auth", "--no-allow-eviction", WORKRON_NO_AUTH="1", WORKRON_ALLOW_EVICTION="1")
+
+    assert settings["no_auth"] == ("false", "--no-auth")
+    assert settings["allow_eviction"] == ("false", "--allow-eviction")

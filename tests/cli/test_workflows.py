@@ -1,0 +1,135 @@
+"""`workron workflow` against a real stack."""
+
+import json
+
+import pytest
+from command_line import CommandLine
+
+YAML = """\
+name: nightly
+jobs:
+  - name: build
+    command: echo built > product
+  - name: test
+    argv: [cat, product]
+    depends_on: [build]
+  - name: complain
+    command: echo it failed
+    depends_on:
+      - {job: test, when: failed}
+"""
+TOML = """\
+name = "nightly"
+[[jobs]]
+name = "build"
+command = "echo built > product"
+[[jobs]]
+name = "test"
+argv = ["cat", "product"]
+depends_on = ["build"]
+[[jobs]]
+name = "complain"
+command = "echo it failed"
+depends_on = [{job = "test", when = "failed"}]
+"""
+JSON = json.dumps(
+    {
+        "name": "nightly",
+        "jobs": [
+            {"name": "build", "command": "echo built > product"},
+            {"name": "test", "argv": ["cat", "product"], "depends_on": ["build"]},
+            {"name": "complain", "command": "echo it failed", "depends_on": [{"job": "test", "when": "failed"}]},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(("suffix", "text"), [("yaml", YAML), ("toml", TOML), ("json", JSON)])
+def test_a_file_in_each_format_becomes_the_same_workflow(workron: CommandLine, suffix: str, text: str) -> None:
+    (workron.cwd / f"flow.{suffix}").write_text(text)
+
+    ran = workron("workflow", "submit", f"flow.{suffix}", "--wait", "-o", "json")
+
+    workflow = ran.document
+    assert (ran.code, workflow["status"], workflow["name"], workflow["size"]) == (0, "done", "nightly", 3)
+    assert [(job["name"], job["status"]) for job in workflow["jobs"]] == [
+        ("build", "done"),
+        ("test", "done"),
+        ("complain", "skipped"),
+    ]
+    assert workron("logs", workflow["jobs"][1]["id"]).out == "built\n"
+
+
+def test_submit_prints_the_id_of_the_workflow_alone(workron: CommandLine) -> None:
+    ran = workron("workflow", "submit", "-", given='{"jobs": [{"name": "a", "command": "true"}]}')
+
+    shown = workron("workflow", "show", ran.out.strip())
+
+    assert (ran.code, ran.err, shown.code) == (0, "", 0)
+    assert shown.out.startswith(ran.out.strip())
+
+
+def test_stdin_may_hold_yaml(workron: CommandLine) -> None:
+    ran = workron("workflow", "submit", "-", "--wait", given=YAML)
+
+    assert ran.code == 0
+    assert "3 of 3 jobs have ended" in ran.err
+
+
+def test_a_workflow_that_fails_gives_exit_code_1_and_a_table_of_what_happened(workron: CommandLine) -> None:
+    flow = "jobs: [{name: bad, command: exit 9, max_attempts: 1}, {name: then, command: x, depends_on: [bad]}]"
+
+    ran = workron("workflow", "submit", "-", "--wait", given=flow)
+
+    assert ran.code == 1
+    rows = [line.split() for line in ran.out.splitlines()[-2:]]
+    assert rows[0][:4] == ["bad", "failed", "exit", "9"]
+    assert rows[1][:2] == ["then", "skipped"]
+
+
+def test_the_jobs_of_a_file_run_in_the_callers_directory_unless_they_name_one(workron: CommandLine) -> None:
+    (workron.cwd / "sub").mkdir()
+    flow = json.dumps(
+        {
+            "jobs": [
+                {"name": "here", "command": "pwd"},
+                {"name": "below", "command": "pwd", "cwd": "sub"},
+                {"name": "away", "command": "pwd", "cwd": "/"},
+            ]
+        }
+    )
+
+    jobs = workron("workflow", "submit", "-", "-o", "json", given=flow).document["jobs"]
+
+    assert [job["cwd"] for job in jobs] == [str(workron.cwd), str(workron.cwd / "sub"), "/"]
+
+
+def test_a_cycle_is_refused_and_named(workron: CommandLine) -> None:
+    flow = "jobs:\n- {name: a, command: x, depends_on: [b]}\n- {name: b, command: x, depends_on: [a]}\n"
+
+    ran = workron("workflow", "submit", "-", given=flow)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "a → b → a" in ran.err
+
+
+def test_what_the_api_refuses_is_told_with_its_place_in_the_file(workron: CommandLine) -> None:
+    ran = workron("workflow", "submit", "-", given="jobs:\n- {name: a, command: x}\n- {name: b, command: no}\n")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "jobs[1].command" in ran.err
+
+
+def test_a_file_that_is_wrong_is_told_in_one_line(workron: CommandLine) -> None:
+    (workron.cwd / "flow.yaml").write_text("jobs: [\n")
+    (workron.cwd / "flow.txt").write_text("jobs: []\n")
+    (workron.cwd / "flow.json").write_bytes(b'{"jobs": "\xff"}')
+
+    for name in ("flow.yaml", "flow.txt", "flow.json", "missing.yaml", "."):
+        ran = workron("workflow", "submit", name)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert name in ran.err
+
+
+def test_an_unknown_workflow_is_not_found(workron: CommandLine) -> None:
+    assert workron("workflow", "show", "0000000000000000000000").code == 3

@@ -1,0 +1,182 @@
+"""The throw-away stack of `workron demo`: a `workron up` with two workers, alone in a temporary directory.
+
+    HOME/env      to be sourced by a shell: then every command that the tour shows works there
+    HOME/log      what all processes log
+    HOME/data     the data directory; HOME/run is where this `up` announces itself, so that no other command finds it
+
+The tour starts it as a process of its own, `python -m workron.demo_stack`, which ends and clears up by itself when
+the tour is gone, even by SIGKILL.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final
+
+from workron import children, lifeline
+from workron.children import ChildSpec
+from workron.cli.command import guarded
+from workron.client import Client
+from workron.embedded import EmbeddedServer
+from workron.errors import StartupError
+from workron.lifeline import Lifeline
+from workron.local import Instance, read_key
+from workron.processes import ended_within, how_it_ended
+from workron.settings import Settings
+
+WORKERS: Final = ("worker-1", "worker-2")
+NAMESPACE: Final = "demo"
+LEASE_S: Final = 3.0
+HEARTBEAT_S: Final = 1.0
+_READY_WITHIN_S: Final = 60.0
+_STOP_S: Final = 20.0
+_POLL_S: Final = 0.1
+_PATIENCE_S: Final = 5.0
+_SAID: Final = "workron: "
+
+Pause = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A stack whose two workers are there."""
+
+    home: Path
+    url: str
+    client: Client
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    def check(self) -> None:
+        """Raise StartupError, with its last words, if the stack has ended."""
+        _check(self.process, self.log)
+
+
+@asynccontextmanager
+async def running(pause: Pause) -> AsyncIterator[Stack]:
+    """Run a stack; nothing of it is left at the end. `pause` waits so many seconds, and may raise to give up."""
+    try:
+        home = Path(tempfile.mkdtemp(prefix="workron-demo-"))
+    except OSError as error:
+        raise StartupError(f"can't make a temporary directory: {error.strerror}") from error
+    try:
+        with Lifeline(home / "children") as family, open(home / "log", "w+b") as log:
+            process = _start(home, family, log)
+            try:
+                instance = await _announced(home, process, log, pause)
+                with Client(instance.url, _key(instance), patience_s=_PATIENCE_S) as client:
+                    while len(client.workers()) < len(WORKERS):
+                        await pause(_POLL_S)
+                    _write_env(home, instance)
+                    yield Stack(home, instance.url, client, process, log)
+            finally:
+                await _stop(process)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    (home / "run").mkdir(mode=0o700)
+    mine = {name: value for name, value in os.environ.items() if not name.upper().startswith("WORKRON_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "workron.demo_stack"],
+        env={**mine, "XDG_RUNTIME_DIR": str(home / "run"), **family.environment},
+        cwd=home,  # there is no workron.toml
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=family.fds,
+        start_new_session=True,
+    )
+
+
+async def _announced(home: Path, process: subprocess.Popen[bytes], log: IO[bytes], pause: Pause) -> Instance:
+    give_up_at_s = time.monotonic() + _READY_WITHIN_S
+    while True:
+        for path in (home / "run" / "workron").glob("*.json"):
+            return Instance(**json.loads(path.read_bytes()))
+        _check(process, log)
+        if time.monotonic() > give_up_at_s:
+            raise StartupError(f"the demo's processes are not ready after {_READY_WITHIN_S:g} s")
+        await pause(_POLL_S)
+
+
+def _key(instance: Instance) -> str | None:
+    return read_key(Path(instance.key_file)) if instance.key_file else None
+
+
+def _write_env(home: Path, instance: Instance) -> None:
+    data_dir = Path(instance.data_dir)
+    lines = [
+        f"export WORKRON_URL={instance.url}",
+        f"export WORKRON_API_KEY=$(cat {shlex.quote(str(instance.key_file))})",
+        f"export SOCKET={shlex.quote(str(EmbeddedServer(data_dir).socket))}",
+    ]
+    commands = Path(sys.executable).parent
+    if shutil.which("workron") is None and (commands / "workron").exists():
+        lines.append(f'export PATH={shlex.quote(str(commands))}:"$PATH"')
+    (home / "env").write_text("\n".join([*lines, ""]))
+
+
+def _check(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    if process.poll() is None:
+        return
+    log.seek(0)
+    said = [line for line in log.read().decode(errors="replace").splitlines() if line.startswith(_SAID)]
+    raise StartupError(
+        said[-1].removeprefix(_SAID) if said else f"the demo's processes ended ({how_it_ended(process.returncode)})"
+    )
+
+
+async def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    if not await ended_within(process, _STOP_S):
+        process.kill()
+    process.wait()
+
+
+def main() -> int:
+    """Run the stack in the current directory, and remove that at the end."""
+    lifeline.watch()
+    home = Path.cwd()
+    settings = Settings(
+        namespace=NAMESPACE,
+        data_dir=home / "data",
+        port=0,
+        slots=1,
+        lease=LEASE_S,
+        heartbeat=HEARTBEAT_S,
+        reap_every=0.5,
+        shutdown_grace=1.0,
+        kill_grace=1.0,
+    )
+    try:
+        return guarded(_up, settings)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _up(settings: Settings) -> int:
+    from workron.supervisor import run
+
+    return run(settings, _specs)
+
+
+def _specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]:
+    """Return what `up` starts, with two workers instead of one."""
+    *services, worker = children.specs(settings, api_key, embedded=embedded)
+    named = (replace(worker, name=name, env={**worker.env, "WORKRON_WORKER_NAME": name}) for name in WORKERS)
+    return [*services, *named]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
