@@ -66,13 +66,18 @@ async def serve(app: ASGIApp, stopping: asyncio.Event, listener: socket.socket, 
         serving.cancel()  # nothing is lost: this process holds no state
     with suppress(asyncio.CancelledError):
         await serving
+    for listening in server.servers:
+        listening.close()
     log.info("api stopped")
 
 
 class Server(uvicorn.Server):
     """uvicorn with our settings, leaving signals to us."""
 
+    servers: list[asyncio.Server]
+
     def __init__(self, app: ASGIApp) -> None:
+        self.servers = []
         super().__init__(
             uvicorn.Config(
                 app,

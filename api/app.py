@@ -1,0 +1,78 @@
+"""The HTTP API as an ASGI application: routes, gate and error answers put together."""
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from api import pages, problems
+from api.context import Context
+from api.gate import Gate
+from api.openapi import DocumentedApi
+from api.routes import jobs, submissions, system, workflows
+from workron.errors import WorkronError
+from workron.settings import Settings
+
+if TYPE_CHECKING:
+    from workron.store import Store
+
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
+def create_app(store: "Store", settings: Settings, api_key: str | None) -> DocumentedApi:
+    """Build the application; `api_key` None means that no key is demanded.
+
+    `app.state.context.stopping` is to be set when the server begins to stop: it ends what is parked or streaming.
+    """
+    app = DocumentedApi(key_required=api_key is not None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.context = Context(store, settings)
+    for router in (submissions.router, jobs.router, workflows.router, system.router):
+        app.routes.extend(router.routes)  # an included router would match each request twice
+    app.add_route("/", pages.index, include_in_schema=False)
+    app.add_route("/docs", pages.docs, include_in_schema=False)
+    for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
+        app.add_exception_handler(kind_of_error, _answer_error)
+    app.add_middleware(Gate, settings=settings, api_key=api_key)
+    return app
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Turn an expected exception into its answer; the gate answers all others."""
+    match error:
+        case WorkronError():
+            return problems.from_error(error)
+        case RequestValidationError():
+            return problems.from_error(problems.InvalidFields(error.errors()))
+        case HTTPException(status_code=404):
+            return problems.problem(problems.NOT_FOUND, f"there is nothing at {request.url.path}")
+        case HTTPException(status_code=405):
+            allowed = ", ".join(_allowed_methods(request))
+            detail = f"{request.method} is not possible at {request.url.path}; allowed: {allowed}"
+            return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": allowed})
+        case HTTPException(status_code=415):
+            return problems.problem(problems.UNSUPPORTED_MEDIA_TYPE, error.detail)
+        case ClientDisconnect():
+            return Response(status_code=400)  # nobody reads it
+    raise error
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return what the path takes, over all its routes: Starlette's own header names those of the first one only.
+
+    Where several patterns fit, as `/jobs/bulk` and `/jobs/{job_id}`, the one with the fewest parameters is meant.
+    """
+    parameters = {
+        method: len(child_scope["path_params"])
+        for method in _METHODS
+        for route in request.app.routes
+        for match, child_scope in [route.matches({**request.scope, "method": _answered_as(method)})]
+        if match is Match.FULL
+    }
+    return [method for method, count in parameters.items() if count == min(parameters.values())]
+
+
+def _answered_as(method: str) -> str:
+    return "GET" if method == "HEAD" else method

@@ -1,0 +1,48 @@
+"""Reading a request's body: only JSON, never more of it than the limit, parsed straight into a model."""
+
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from api.problems import InvalidFields
+from workron.errors import TooLarge
+
+Model = TypeVar("Model", bound=BaseModel)
+_JSON: Final = "application/json"
+
+
+async def read(request: Request, limit: int) -> bytes:
+    """Return the whole body; raises `TooLarge` as soon as it is known to be over `limit` bytes."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def require_json(request: Request) -> None:
+    """Refuse (415) what is not declared to be JSON: a web form of another site can't declare it."""
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != _JSON:
+        raise HTTPException(415, f"send the body as content-type: {_JSON}")
+
+
+def parse(model: type[Model], body: bytes) -> Model:
+    """Return the body as a model; raises `InvalidFields` naming the faults found."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        raise InvalidFields(details) from None
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit:,} bytes")

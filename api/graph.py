@@ -1,0 +1,57 @@
+"""The graph of a workflow: which jobs name which, and an order in which every job stands behind its parents."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from workron.errors import DependencyCycle, InvalidRequest
+
+_NEW: Final = 0
+_OPEN: Final = 1
+_PLACED: Final = 2
+
+
+def number_names(names: Sequence[str | None]) -> dict[str, int]:
+    """Return the position of each name; a name used twice is refused, jobs without a name are passed over."""
+    positions: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if name is None:
+            continue
+        if name in positions:
+            raise InvalidRequest(f"two jobs of this workflow have the name {name!r}", field="jobs")
+        positions[name] = position
+    return positions
+
+
+def topological_order(parents: Sequence[Sequence[int]], labels: Sequence[str]) -> list[int]:
+    """Return all positions so that each stands behind its `parents`; what need not move stays in place.
+
+    Depth first without recursion, O(jobs + edges). Raises `DependencyCycle` with the labels of the first cycle
+    found, each waiting for the next.
+    """
+    order: list[int] = []
+    state = bytearray(len(parents))
+    for root in range(len(parents)):
+        if state[root] == _NEW:
+            _place(root, parents, labels, state, order)
+    return order
+
+
+def _place(
+    root: int, parents: Sequence[Sequence[int]], labels: Sequence[str], state: bytearray, order: list[int]
+) -> None:
+    """Append `root` to `order`, behind all its ancestors that are not in it yet."""
+    path = [root]
+    unvisited: list[Iterator[int]] = [iter(parents[root])]
+    state[root] = _OPEN
+    while path:
+        parent = next((p for p in unvisited[-1] if state[p] != _PLACED), None)
+        if parent is None:
+            state[path[-1]] = _PLACED
+            order.append(path.pop())
+            unvisited.pop()
+        elif state[parent] == _OPEN:
+            raise DependencyCycle([labels[member] for member in path[path.index(parent) :]])
+        else:
+            state[parent] = _OPEN
+            path.append(parent)
+            unvisited.append(iter(parents[parent]))

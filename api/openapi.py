@@ -1,0 +1,121 @@
+"""The OpenAPI document: exactly what the server takes and answers, errors included."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
+
+from api import problems
+from api.bodies import NewJob, NewJobs, NewWorkflow, Run
+from api.gate import OPEN_PATHS
+from workron import __version__
+
+Responses = dict[int | str, dict[str, Any]]
+
+_BODIES: Final = (NewJob, NewJobs, NewWorkflow, Run)
+_REF: Final = "#/components/schemas/{model}"
+_EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.INTERNAL)
+_DESCRIPTION: Final = """\
+Submit shell commands, let any number of workers run them, and follow what became of them.
+
+Every error is a problem document (RFC 9457) whose `type` is stable. Times are RFC 3339 in UTC, lengths of time
+are seconds.
+"""
+
+
+class Fault(BaseModel):
+    """One thing wrong with a request: where, and what."""
+
+    loc: list[str | int]
+    msg: str
+
+
+class Problem(BaseModel):
+    """Why a request was refused (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Annotated[str, Field(json_schema_extra={"enum": [kind.type for kind in problems.KINDS]})]
+    title: str
+    status: int
+    detail: str
+    errors: list[Fault] = []
+    job_ids: list[str] = []
+    members: list[str] = []
+
+
+def answers(success: Responses, *kinds: problems.Kind) -> Responses:
+    """Describe the answers of an operation: its own, the given problems, and those that any operation can have."""
+    by_status = groupby(sorted({*kinds, *_EVERYWHERE}, key=attrgetter("status", "slug")), attrgetter("status"))
+    return success | {status: _problem_response(list(group)) for status, group in by_status}
+
+
+def body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """Describe a JSON body that the route itself reads and parses."""
+    schema = {"$ref": _REF.format(model=model.__name__)}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def _problem_response(kinds: Sequence[problems.Kind]) -> dict[str, Any]:
+    examples = {
+        kind.slug: {"value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": "…"}}
+        for kind in kinds
+    }
+    content = {"schema": {"$ref": _REF.format(model=Problem.__name__)}, "examples": examples}
+    response: dict[str, Any] = {
+        "description": ", or: ".join(kind.title for kind in kinds),
+        "content": {problems.MEDIA_TYPE: content},
+    }
+    if problems.STORE_UNAVAILABLE in kinds:
+        response["headers"] = {"Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}}}
+    return response
+
+
+class DocumentedApi(FastAPI):
+    """FastAPI with our own document: bodies parsed by hand, problems as errors, the key where it is demanded."""
+
+    def __init__(self, *, key_required: bool, **options: Any) -> None:
+        super().__init__(title="Workron", version=__version__, description=_DESCRIPTION, **options)
+        self._key_required = key_required
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = self._document()
+        document: dict[str, Any] = self.openapi_schema
+        return document
+
+    def _document(self) -> dict[str, Any]:
+        document = get_openapi(title=self.title, version=self.version, description=self.description, routes=self.routes)
+        components = document["components"]
+        components["schemas"] = _component_schemas(components.get("schemas", {}))
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                _drop_default_errors(operation)
+                if self._key_required and path not in OPEN_PATHS:
+                    operation["security"] = [{"key": []}]
+                    operation["responses"]["401"] = _problem_response([problems.UNAUTHORIZED])
+        if self._key_required:
+            components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        return document
+
+
+def _component_schemas(answered: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the schemas of bodies and problems to those of the answers, which FastAPI has found."""
+    _, added = models_json_schema(
+        [(model, "validation") for model in _BODIES] + [(Problem, "serialization")], ref_template=_REF
+    )
+    schemas = {name: schema for name, schema in answered.items() if "ValidationError" not in name}
+    schemas.update(added["$defs"])
+    return schemas
+
+
+def _drop_default_errors(operation: dict[str, Any]) -> None:
+    """Take out the 422 that FastAPI writes by itself: its form is not ours, and those that can occur are declared."""
+    responses = operation["responses"]
+    if "HTTPValidationError" in str(responses.get("422")):
+        del responses["422"]

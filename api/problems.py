@@ -1,0 +1,140 @@
+"""Every error that the API answers, as `application/problem+json` (RFC 9457), and which exception becomes which."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+import orjson
+from starlette.responses import Response
+
+from workron import errors
+
+MEDIA_TYPE: Final = "application/problem+json"
+_MOST_ITEMS: Final = 100
+_LONGEST_DETAIL: Final = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One sort of problem; `/problems/<slug>` is its stable `type`."""
+
+    slug: str
+    status: int
+    title: str
+
+    @property
+    def type(self) -> str:
+        return f"/problems/{self.slug}"
+
+
+UNAUTHORIZED: Final = Kind("unauthorized", 401, "The API key is missing or wrong")
+FORBIDDEN_HOST: Final = Kind("forbidden-host", 403, "This Host name is not allowed")
+FORBIDDEN_ORIGIN: Final = Kind("forbidden-origin", 403, "Requests from other web sites are not allowed")
+NOT_FOUND: Final = Kind("not-found", 404, "Not found")
+METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "This method is not allowed here")
+CONFLICT: Final = Kind("conflict", 409, "The state of the job forbids it")
+IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "This Idempotency-Key was used with another body")
+TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
+UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body must be JSON")
+VALIDATION: Final = Kind("validation", 422, "The request is not valid")
+UNKNOWN_DEPENDENCY: Final = Kind("unknown-dependency", 422, "A dependency does not exist")
+DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Jobs wait for each other")
+INTERNAL: Final = Kind("internal", 500, "Internal error")
+STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "The store can't be reached")
+STORE_FULL: Final = Kind("store-full", 503, "The store has no room for new work")
+
+KINDS: Final = (
+    UNAUTHORIZED,
+    FORBIDDEN_HOST,
+    FORBIDDEN_ORIGIN,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    CONFLICT,
+    IDEMPOTENCY_CONFLICT,
+    TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    VALIDATION,
+    UNKNOWN_DEPENDENCY,
+    DEPENDENCY_CYCLE,
+    INTERNAL,
+    STORE_UNAVAILABLE,
+    STORE_FULL,
+)
+
+_KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
+    errors.InvalidRequest: VALIDATION,
+    errors.UnknownDependency: UNKNOWN_DEPENDENCY,
+    errors.DependencyCycle: DEPENDENCY_CYCLE,
+    errors.TooLarge: TOO_LARGE,
+    errors.NotFound: NOT_FOUND,
+    errors.Conflict: CONFLICT,
+    errors.IdempotencyConflict: IDEMPOTENCY_CONFLICT,
+    errors.StoreUnavailable: STORE_UNAVAILABLE,
+    errors.StoreFull: STORE_FULL,
+}
+
+
+class Fault(TypedDict):
+    """One thing wrong with a request: where, and what."""
+
+    loc: list[str | int]
+    msg: str
+
+
+class InvalidFields(errors.InvalidRequest):
+    """The request is no JSON, or not what this operation takes."""
+
+    def __init__(self, details: Sequence[Mapping[str, Any]]) -> None:
+        self.faults = [_fault(detail) for detail in details[:_MOST_ITEMS]]
+        super().__init__(_sentence(self.faults[0]))
+
+
+def _fault(detail: Mapping[str, Any]) -> Fault:
+    """Return one of pydantic's errors as clients may see it: without the input."""
+    return {"loc": list(detail["loc"]), "msg": detail["msg"].removeprefix("Value error, ")}
+
+
+def _sentence(fault: Fault) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place}: {fault['msg']}" if place else fault["msg"]
+
+
+def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **extras: object) -> Response:
+    """Build the answer; `extras` become further members of the document."""
+    if len(detail) > _LONGEST_DETAIL:
+        detail = detail[: _LONGEST_DETAIL - 1] + "…"
+    document = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": detail}
+    body = orjson.dumps(document | extras)
+    return Response(body, kind.status, {"x-content-type-options": "nosniff", **(headers or {})}, MEDIA_TYPE)
+
+
+def from_error(error: errors.WorkronError) -> Response:
+    """Build the answer to an error raised on purpose; what a client can't cause is an internal one."""
+    kind = next((_KIND_OF[cls] for cls in type(error).__mro__ if cls in _KIND_OF), None)
+    if kind is None:
+        return internal()
+    headers = {}
+    if isinstance(error, errors.StoreUnavailable):
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    return problem(kind, str(error), headers=headers, **_extras(error))
+
+
+def internal() -> Response:
+    """Build the answer to an unexpected exception: what happened is in the log, not in the answer."""
+    return problem(INTERNAL, "something went wrong in the server; its log says what")
+
+
+def _extras(error: errors.WorkronError) -> dict[str, object]:
+    match error:
+        case InvalidFields():
+            return {"errors": error.faults}
+        case errors.UnknownDependency():
+            return {"job_ids": list(error.job_ids[:_MOST_ITEMS])}
+        case errors.DependencyCycle():
+            return {"members": list(error.members)}
+        case errors.TooLarge():
+            return {}
+        case errors.InvalidRequest():
+            return {"errors": [{"loc": [error.field] if error.field else [], "msg": str(error)}]}
+    return {}

@@ -1,0 +1,183 @@
+"""Looking at jobs, cancelling and retrying them."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas
+from api.bodies import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN, Run
+from api.context import context_of
+from api.output import FollowedOutput, StoredOutput
+from workron import ids
+from workron.durations import parse_duration
+from workron.errors import NotFound
+from workron.models import Cancelled, JobFilter, Status
+
+router = APIRouter(tags=["jobs"])
+
+_LONGEST_WAIT_S: Final = 60
+_FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
+
+
+def _seconds(value: Any) -> Any:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return parse_duration(value)
+
+
+WaitSeconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": _LONGEST_WAIT_S},
+                {"type": "string", "pattern": r"^([0-9]{1,4}ms|[1-5]?[0-9](\.[0-9]{1,3})?s|60s|1m)$"},
+            ]
+        }
+    ),
+]
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class ListQuery(_Query):
+    status: Status | None = None
+    queue: Annotated[str, Field(pattern=QUEUE_PATTERN)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=NAME_PATTERN)] | None = None
+    workflow: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """`next_cursor` of the page before."""
+
+
+class WaitQuery(_Query):
+    wait: WaitSeconds = 0
+    """Answer when the job has ended, or after so long (seconds, or like `500ms`, `30s`); at most 60 s."""
+
+
+class OutputQuery(_Query):
+    offset: Annotated[int, Field(ge=0, le=2**53)] = 0
+    """First byte to send, counted in all that the command wrote."""
+    follow: bool = False
+    """Go on sending what comes until the job has ended."""
+
+
+@router.get(
+    "/jobs",
+    operation_id="list_jobs",
+    response_model=schemas.JobPage,
+    responses=openapi.answers({}, *_FAILURES),
+)
+async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+    """List jobs, newest first."""
+    where = JobFilter(query.status, query.queue, query.name, query.workflow)
+    page = await context_of(request).store.list_jobs(where, limit=query.limit, cursor=query.cursor)
+    return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
+
+
+@router.get(
+    "/jobs/{job_id}",
+    operation_id="get_job",
+    response_model=schemas.Job,
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+)
+async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Query()]) -> Response:
+    """Return a job, if asked to only when it has ended."""
+    context = context_of(request)
+    job = await context.store.job(_checked(job_id))
+    if query.wait and not job.status.terminal:
+        ended = await context.while_wanted(request, context.store.wait(job_id, query.wait))
+        job = ended or await context.store.job(job_id)
+    return schemas.json_response(schemas.job_document(job))
+
+
+@router.get(
+    "/jobs/{job_id}/output",
+    operation_id="get_output",
+    response_class=Response,
+    responses=openapi.answers(
+        {
+            200: {
+                "description": "What the latest attempt wrote; a dropped middle is one line saying so",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+                "headers": {
+                    "X-Workron-Output-Total": {
+                        "description": "Bytes written so far; not sent with `follow`",
+                        "schema": {"type": "integer", "minimum": 0},
+                    }
+                },
+            }
+        },
+        problems.NOT_FOUND,
+        *_FAILURES,
+    ),
+)
+async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
+    """Return a job's output, if asked to as it comes; it is complete once the job has ended."""
+    context = context_of(request)
+    output = await context.store.output(_checked(job_id))
+    if query.follow and not request.scope.get("workron.head"):
+        return FollowedOutput(context, job_id, query.offset)
+    return StoredOutput(output, query.offset)
+
+
+_ACTION_FAILURES: Final = (
+    problems.NOT_FOUND,
+    problems.CONFLICT,
+    problems.TOO_LARGE,
+    problems.UNSUPPORTED_MEDIA_TYPE,
+    *_FAILURES,
+)
+
+
+@router.post(
+    "/jobs/{job_id}/cancel",
+    operation_id="cancel_job",
+    response_model=schemas.Job,
+    responses=openapi.answers(
+        {202: {"description": "The running command is being stopped", "model": schemas.Job}}, *_ACTION_FAILURES
+    ),
+    openapi_extra=openapi.body(Run, required=False),
+)
+async def cancel_job(request: Request, job_id: str) -> Response:
+    """Cancel a job: at once if it waits, by stopping its command if it runs."""
+    store = context_of(request).store
+    cancelled = await store.cancel(_checked(job_id), await _run(request))
+    document = schemas.job_document(await store.job(job_id))
+    return schemas.json_response(document, 202 if cancelled is Cancelled.CANCELLING else 200)
+
+
+@router.post(
+    "/jobs/{job_id}/retry",
+    operation_id="retry_job",
+    response_model=schemas.Job,
+    responses=openapi.answers({}, *_ACTION_FAILURES),
+    openapi_extra=openapi.body(Run, required=False),
+)
+async def retry_job(request: Request, job_id: str) -> Response:
+    """Start a new run of a job that has failed, was cancelled or skipped."""
+    store = context_of(request).store
+    await store.retry(_checked(job_id), await _run(request))
+    return schemas.json_response(schemas.job_document(await store.job(job_id)))
+
+
+async def _run(request: Request) -> int | None:
+    raw = await body.read(request, context_of(request).settings.max_body)
+    if not raw:
+        return None
+    body.require_json(request)
+    return body.parse(Run, raw).run
+
+
+def _checked(job_id: str) -> str:
+    if not ids.is_id(job_id):
+        raise NotFound("job", job_id)
+    return job_id

@@ -1,0 +1,172 @@
+"""Submitting: one job, many jobs, a workflow. Stored whole or not at all, and once per Idempotency-Key."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, graph, openapi, problems, schemas
+from api.bodies import NewJob, NewJobs, NewWorkflow
+from api.context import Context, context_of
+from api.routes.workflows import workflow_answer
+from workron import ids, models
+from workron.errors import InvalidRequest, NotFound, UnknownDependency
+from workron.models import Dependency, Idempotency, Submitted
+
+router = APIRouter(tags=["submit"])
+
+_KEY_HEADER: Final = "idempotency-key"
+_KEY_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
+_KEY: Final = re.compile(_KEY_PATTERN)
+_MOST_UNKNOWN: Final = 100
+_SCOPE: Final = "default"
+"""There is one API key; with several, each has Idempotency-Keys of its own."""
+
+_KEY_PARAMETER: Final[dict[str, Any]] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "Makes it safe to repeat the request: a repeat answers what was stored by the first one.",
+            "schema": {"type": "string", "pattern": _KEY_PATTERN},
+        }
+    ]
+}
+_LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
+_REPLAYED: Final = {"Idempotency-Replayed": {"required": True, "schema": {"type": "string", "enum": ["true"]}}}
+_FAILURES: Final = (
+    problems.IDEMPOTENCY_CONFLICT,
+    problems.TOO_LARGE,
+    problems.UNSUPPORTED_MEDIA_TYPE,
+    problems.VALIDATION,
+    problems.UNKNOWN_DEPENDENCY,
+    problems.STORE_UNAVAILABLE,
+    problems.STORE_FULL,
+)
+
+
+def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
+    created = {"description": "Stored", "model": model, "headers": headers}
+    repeated = {"description": "Stored before, by the same Idempotency-Key", "model": model, "headers": _REPLAYED}
+    return openapi.answers({201: created, 200: repeated}, *_FAILURES, *kinds)
+
+
+@router.post(
+    "/jobs",
+    operation_id="submit_job",
+    status_code=201,
+    response_model=schemas.Job,
+    responses=_documented(schemas.Job, _LOCATION),
+    openapi_extra=openapi.body(NewJob) | _KEY_PARAMETER,
+)
+async def submit_job(request: Request) -> Response:
+    """Submit one job."""
+    context = context_of(request)
+    raw = await _json_body(request, context)
+    new = body.parse(NewJob, raw)
+    job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
+    submitted = await context.store.submit([job], idempotency=_idempotency(request, raw))
+    [job_id] = submitted.ids
+    stored = await context.store.job(job_id)
+    return _answer(submitted, schemas.job_document(stored), f"/jobs/{job_id}")
+
+
+@router.post(
+    "/jobs/bulk",
+    operation_id="submit_jobs",
+    status_code=201,
+    response_model=schemas.JobPage,
+    responses=_documented(schemas.JobPage, {}),
+    openapi_extra=openapi.body(NewJobs) | _KEY_PARAMETER,
+)
+async def submit_jobs(request: Request) -> Response:
+    """Submit many independent jobs, all or none."""
+    context = context_of(request)
+    raw = await _json_body(request, context)
+    new = body.parse(NewJobs, raw).jobs
+    jobs = [
+        job.to_new_job(job_id, _known_form(job.dependencies()))
+        for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
+    ]
+    submitted = await context.store.submit(jobs, idempotency=_idempotency(request, raw))
+    stored = await context.store.jobs(submitted.ids)
+    document = schemas.list_document(schemas.job_document(job) for job in stored if job is not None)
+    return _answer(submitted, document)
+
+
+@router.post(
+    "/workflows",
+    operation_id="submit_workflow",
+    status_code=201,
+    response_model=schemas.Workflow,
+    responses=_documented(schemas.Workflow, _LOCATION, problems.DEPENDENCY_CYCLE),
+    openapi_extra=openapi.body(NewWorkflow) | _KEY_PARAMETER,
+)
+async def submit_workflow(request: Request) -> Response:
+    """Submit jobs that depend on each other, by name or by id; all or none."""
+    context = context_of(request)
+    raw = await _json_body(request, context)
+    new = body.parse(NewWorkflow, raw)
+    submitted = await context.store.submit(
+        workflow_jobs(new.jobs), workflow=new.name, as_workflow=True, idempotency=_idempotency(request, raw)
+    )
+    if submitted.workflow is None:
+        raise NotFound("workflow", "of this submission")
+    document = await workflow_answer(context, submitted.workflow)
+    return _answer(submitted, document, f"/workflows/{submitted.workflow}")
+
+
+def workflow_jobs(new: Sequence[NewJob]) -> list[models.NewJob]:
+    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids."""
+    positions = graph.number_names([job.name for job in new])
+    edges = [job.dependencies() for job in new]
+    parents = [[positions[edge.job] for edge in of_job if edge.job in positions] for of_job in edges]
+    order = graph.topological_order(parents, [job.name or f"jobs[{position}]" for position, job in enumerate(new)])
+    id_of = dict(zip(order, ids.new_ids(len(order)), strict=True))
+
+    def resolved(edge: Dependency) -> Dependency:
+        position = positions.get(edge.job)
+        return edge if position is None else Dependency(id_of[position], edge.when)
+
+    return [
+        new[position].to_new_job(id_of[position], _known_form([resolved(edge) for edge in edges[position]]))
+        for position in order
+    ]
+
+
+def _known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:
+    """Refuse what is no job's id by its form alone; whether such a job exists, the store knows."""
+    unknown = [edge.job for edge in edges if not ids.is_id(edge.job)]
+    if unknown:
+        raise UnknownDependency(unknown[:_MOST_UNKNOWN])
+    return edges
+
+
+async def _json_body(request: Request, context: Context) -> bytes:
+    body.require_json(request)
+    return await body.read(request, context.settings.max_body)
+
+
+def _idempotency(request: Request, raw: bytes) -> Idempotency | None:
+    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
+    key = request.headers.get(_KEY_HEADER)
+    if key is None:
+        return None
+    if _KEY.fullmatch(key) is None:
+        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
+    canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
+    asked = f"{request.method} {request.url.path}\n".encode() + canonical
+    return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())
+
+
+def _answer(submitted: Submitted, document: dict[str, Any], location: str | None = None) -> Response:
+    if submitted.repeated:
+        return schemas.json_response(document, 200, {"idempotency-replayed": "true"})
+    return schemas.json_response(document, 201, {"location": location} if location else None)

@@ -1,0 +1,131 @@
+"""Looking at the system: queues, workers, and how it is."""
+
+import asyncio
+import shutil
+import time
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import openapi, problems, schemas
+from api.context import Context, context_of
+from workron import __version__
+from workron.errors import StoreFull, StoreUnavailable
+
+router = APIRouter(tags=["system"])
+
+_PING_TIMEOUT_S: Final = 1.0
+_LEAST_FREE: Final = 1024**3
+_SILENT_REAPER_S: Final = 10.0
+
+
+@router.get(
+    "/queues",
+    operation_id="list_queues",
+    response_model=schemas.QueueList,
+    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+)
+async def list_queues(request: Request) -> Response:
+    """List queues and how many jobs each has in each status."""
+    queues = await context_of(request).store.queues()
+    return schemas.json_response(schemas.list_document(map(schemas.queue_document, queues)))
+
+
+@router.get(
+    "/workers",
+    operation_id="list_workers",
+    response_model=schemas.WorkerList,
+    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+)
+async def list_workers(request: Request) -> Response:
+    """List the workers that are alive."""
+    workers = await context_of(request).store.workers()
+    return schemas.json_response(schemas.list_document(map(schemas.worker_document, workers)))
+
+
+@router.get("/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}))
+async def livez() -> Response:
+    """Tell that this process answers."""
+    return schemas.json_response({"status": "ok"})
+
+
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    response_model=schemas.Alive,
+    responses=openapi.answers({}, problems.STORE_UNAVAILABLE, problems.STORE_FULL),
+)
+async def readyz(request: Request) -> Response:
+    """Tell whether work can be taken: the store answers, and its disk has room."""
+    context = context_of(request)
+    _require_free_disk(context)
+    try:
+        await asyncio.wait_for(context.store.ping(), _PING_TIMEOUT_S)
+    except TimeoutError:
+        raise StoreUnavailable(f"the store does not answer within {_PING_TIMEOUT_S:g} s") from None
+    return schemas.json_response({"status": "ok"})
+
+
+@router.get(
+    "/health",
+    operation_id="health",
+    response_model=schemas.Health,
+    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+)
+async def health(request: Request) -> Response:
+    """Tell how the system is, and what keeps it from keeping its promise."""
+    context = context_of(request)
+    return schemas.json_response(await _health_document(context))
+
+
+async def _health_document(context: Context) -> dict[str, Any]:
+    health = await context.store.health()
+    server = health.server
+    warnings = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
+    if server.appendonly is False:
+        warnings.append(
+            "the Redis server keeps no append-only file: jobs accepted since its last snapshot are lost if it dies"
+        )
+    return {
+        "status": "degraded" if warnings else "ok",
+        "warnings": warnings,
+        "instance": context.instance,
+        "version": __version__,
+        "uptime": round(time.monotonic() - context.started_s, 3),
+        "server": {
+            "product": server.product,
+            "version": server.version,
+            "appendonly": server.appendonly,
+            "appendfsync": server.appendfsync,
+            "maxmemory_policy": server.maxmemory_policy,
+            "used_memory": server.used_memory,
+            "maxmemory": server.maxmemory,
+        },
+        "reaper": {"last_pass_age": None if health.last_pass_age_ms is None else health.last_pass_age_ms / 1000},
+        "due": health.due,
+        "running": health.running,
+    }
+
+
+def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[str]:
+    """Say so loudly if nobody takes back the jobs of dead workers."""
+    if last_pass_age_ms is None:
+        return ["no reaper has ever run: jobs of dead workers stay where they are; start `workron reaper`"]
+    silent_s = last_pass_age_ms / 1000
+    if silent_s <= max(_SILENT_REAPER_S, 5 * reap_every_s):
+        return []
+    return [f"no reaper for {silent_s:.0f} s: jobs of dead workers stay where they are; start `workron reaper`"]
+
+
+def _require_free_disk(context: Context) -> None:
+    """Refuse when the disk of an embedded server is nearly full: it exits once it can't write its log."""
+    url = context.settings.redis
+    if url is not None and not url.get_secret_value().startswith("unix:"):
+        return
+    if not context.settings.data_dir.exists():
+        return
+    disk = shutil.disk_usage(context.settings.data_dir)
+    if disk.free < min(disk.total // 10, _LEAST_FREE):
+        raise StoreFull(f"only {disk.free // 1024**2:,} MiB are free on the disk of the store")

@@ -1,0 +1,36 @@
+"""Looking at workflows."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import openapi, problems, schemas
+from api.context import Context, context_of
+from workron import ids
+from workron.errors import NotFound
+
+router = APIRouter(tags=["look"])
+
+_MOST_JOBS: Final = 1000
+
+
+@router.get(
+    "/workflows/{workflow_id}",
+    operation_id="get_workflow",
+    response_model=schemas.Workflow,
+    responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
+)
+async def get_workflow(request: Request, workflow_id: str) -> Response:
+    """Return a workflow with its first 1,000 jobs."""
+    if not ids.is_id(workflow_id):
+        raise NotFound("workflow", workflow_id)
+    return schemas.json_response(await workflow_answer(context_of(request), workflow_id))
+
+
+async def workflow_answer(context: Context, workflow_id: str) -> dict[str, Any]:
+    """Return the document of a workflow."""
+    workflow = await context.store.workflow(workflow_id)
+    jobs = await context.store.workflow_jobs(workflow_id, _MOST_JOBS)
+    return schemas.workflow_document(workflow, jobs)

@@ -1,0 +1,259 @@
+"""The documents that the API answers: pydantic models for the OpenAPI document, plain dicts for speed.
+
+A page of 10,000 jobs is made by the functions here and orjson; the models only describe it, and the tests hold each
+answer against its model.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from workron import models
+from workron.models import Reason, Status, When
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+WorkflowStatus = Literal["running", "done", "failed"]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class DependencyState(_Answer):
+    job: str
+    when: When
+    status: Status | None
+    """The other job's present status; null once it is no longer stored."""
+
+
+class Job(_Answer):
+    """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
+
+    id: str
+    run: int
+    """1, and one more with each retry by an operator."""
+    status: Status
+    reason: Reason | None
+    """Why the job, or its last attempt, ended as it did."""
+    command: str | None
+    argv: list[str] | None
+    name: str | None
+    queue: str
+    priority: int
+    attempts: int
+    """Attempts started in this run."""
+    max_attempts: int
+    timeout: float | None
+    env: dict[str, str]
+    cwd: str | None
+    created_at: Time
+    run_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    last_heartbeat: Time | None
+    cancel_requested_at: Time | None
+    worker: str | None
+    exit_code: int | None
+    """Null when a signal ended the command."""
+    signal: int | None
+    error: str | None
+    """What went wrong, with the end of the output."""
+    depends_on: list[str]
+    dependencies: list[DependencyState]
+    workflow: str | None
+
+
+class JobPage(_Answer):
+    """Jobs, and the cursor of the page behind; a page may be short, or empty, although more follow."""
+
+    data: list[Job]
+    next_cursor: str | None
+
+
+class Workflow(_Answer):
+    """A workflow and its first 1,000 jobs; the others are found by `GET /jobs?workflow=`."""
+
+    id: str
+    name: str | None
+    status: WorkflowStatus
+    """`failed`: every job has ended, and one of them as failed or cancelled."""
+    created_at: Time
+    size: int
+    counts: dict[Status, int]
+    jobs: list[Job]
+
+
+class Queue(_Answer):
+    name: str
+    counts: dict[Status, int]
+
+
+class QueueList(_Answer):
+    data: list[Queue]
+    next_cursor: str | None
+
+
+class Worker(_Answer):
+    id: str
+    host: str
+    pid: int
+    queues: list[str]
+    slots: int
+    running: int
+    started_at: Time
+    last_seen_at: Time
+    version: str
+
+
+class WorkerList(_Answer):
+    data: list[Worker]
+    next_cursor: str | None
+
+
+class Alive(_Answer):
+    status: Literal["ok"]
+
+
+class Server(_Answer):
+    """The Redis server as it describes itself; null where it is not allowed to tell."""
+
+    product: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    maxmemory_policy: str | None
+    used_memory: int | None
+    maxmemory: int | None
+
+
+class Reaper(_Answer):
+    last_pass_age: float | None
+    """Seconds since any reaper's last pass; null if there never was one."""
+
+
+class Health(_Answer):
+    status: Literal["ok", "degraded"]
+    warnings: list[str]
+    """What keeps the system from keeping its promise; empty when all is well."""
+    instance: str
+    """This API process: another one behind the same address, or the next one, has another."""
+    version: str
+    uptime: float
+    """Seconds since this API process started."""
+    server: Server
+    reaper: Reaper
+    due: int
+    """Jobs and timers that wait for their time."""
+    running: int
+
+
+def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(document), status, headers, "application/json")
+
+
+@lru_cache(maxsize=4096)
+def rfc3339(at_ms: int) -> str:
+    """Return a time like `2026-03-01T09:30:00.250Z`."""
+    moment = datetime.fromtimestamp(at_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
+
+
+def job_document(job: models.Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "run": job.run,
+        "status": job.status,
+        "reason": job.reason,
+        "command": job.command,
+        "argv": job.argv,
+        "name": job.name,
+        "queue": job.queue,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
+        "env": dict(job.env),
+        "cwd": job.cwd,
+        "created_at": rfc3339(job.created_at_ms),
+        "run_at": _time(job.run_at_ms),
+        "started_at": _time(job.started_at_ms),
+        "finished_at": _time(job.finished_at_ms),
+        "last_heartbeat": _time(job.last_heartbeat_at_ms),
+        "cancel_requested_at": _time(job.cancel_requested_at_ms),
+        "worker": job.worker,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "error": job.error if job.error is not None else _skip_cause(job),
+        "depends_on": [dependency.job for dependency in job.dependencies],
+        "dependencies": [
+            {"job": dependency.job, "when": dependency.when, "status": dependency.status}
+            for dependency in job.dependencies
+        ],
+        "workflow": job.workflow,
+    }
+
+
+def _skip_cause(job: models.Job) -> str | None:
+    """Return what a skipped job waited for in vain, None for others."""
+    if job.status is not Status.SKIPPED or job.caused_by is None:
+        return None
+    edge = next((edge for edge in job.dependencies if edge.job == job.caused_by), None)
+    if edge is None or edge.status is None:
+        return f"skipped because of job {job.caused_by}, on which its dependencies depend"
+    return f"skipped because job {edge.job} ended as {edge.status}, not as {edge.when}"
+
+
+def _counts(counts: Mapping[Status, int]) -> dict[str, int]:
+    return {status.value: count for status, count in counts.items()}
+
+
+def list_document(items: Iterable[Mapping[str, Any]], next_cursor: str | None = None) -> dict[str, Any]:
+    return {"data": list(items), "next_cursor": next_cursor}
+
+
+def workflow_document(workflow: models.Workflow, jobs: Sequence[models.Job]) -> dict[str, Any]:
+    return {
+        "id": workflow.id,
+        "name": workflow.name,
+        "status": workflow_status(workflow),
+        "created_at": rfc3339(workflow.created_at_ms),
+        "size": workflow.size,
+        "counts": _counts(workflow.counts),
+        "jobs": [job_document(job) for job in jobs],
+    }
+
+
+def workflow_status(workflow: models.Workflow) -> WorkflowStatus:
+    """Return how the workflow stands; a skipped job alone is no failure: it may only handle one."""
+    if not workflow.finished:
+        return "running"
+    bad = sum(workflow.counts.get(status, 0) for status in (Status.FAILED, Status.CANCELLED))
+    return "failed" if bad else "done"
+
+
+def queue_document(queue: models.QueueState) -> dict[str, Any]:
+    return {"name": queue.name, "counts": _counts(queue.counts)}
+
+
+def worker_document(worker: models.WorkerState) -> dict[str, Any]:
+    info = worker.info
+    return {
+        "id": info.id,
+        "host": info.host,
+        "pid": info.pid,
+        "queues": info.queues,
+        "slots": info.slots,
+        "running": info.running,
+        "started_at": rfc3339(info.started_at_ms),
+        "last_seen_at": rfc3339(worker.last_seen_at_ms),
+        "version": info.version,
+    }

@@ -1,0 +1,145 @@
+"""The OpenAPI document against the running server: what it says is what happens."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from api.app import create_app
+from tests.api.live import AUTHORIZATION, KEY
+from workron.settings import Settings
+
+START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
+DOCUMENT = create_app(None, Settings(), KEY).openapi()  # type: ignore[arg-type] # no route is called
+OPERATIONS = [operation for operations in DOCUMENT["paths"].values() for operation in operations.values()]
+
+
+def without_huge_limits(node: Any) -> Any:
+    """Leave out the limits that only bodies of megabytes reach: they have tests of their own."""
+    if isinstance(node, dict):
+        huge = {name for name in ("maxLength", "maxItems") if node.get(name, 0) >= 10_000}
+        return {name: without_huge_limits(value) for name, value in node.items() if name not in huge}
+    return [without_huge_limits(item) for item in node] if isinstance(node, list) else node
+
+
+api = schemathesis.openapi.from_dict(
+    without_huge_limits(DOCUMENT),
+    config=SchemathesisConfig.from_dict({"auth": {"openapi": {"key": {"bearer": KEY}}}}),
+)
+
+
+@pytest.fixture(scope="module")
+def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API as a process of its own on a real server."""
+    folder = tmp_path_factory.mktemp("api")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = os.environ | {
+        "WORKRON_REDIS": valkey_url,
+        "WORKRON_NAMESPACE": f"openapi-{os.getpid()}",
+        "WORKRON_PORT": str(port),
+        "WORKRON_API_KEY": KEY,
+        "WORKRON_DATA_DIR": str(folder),
+    }
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", START], env=environment, stderr=log, cwd=folder)
+    url = f"http://127.0.0.1:{port}"
+    _wait_until_it_answers(url, process)
+    yield url
+    process.terminate()
+    assert process.wait(30) == 0
+    assert "Traceback" not in (folder / "log").read_text()
+
+
+def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            httpx2.get(f"{url}/livez")
+        except httpx2.TransportError:
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail("the API does not answer")
+
+
+@pytest.fixture(scope="module")
+def known(server: str) -> dict[str, str]:
+    """Ids of what exists: a workflow, and a job that has ended, so that waiting for it and following it come to an end."""
+    with httpx2.Client(base_url=server, headers=AUTHORIZATION) as client:
+        workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
+        job_id = workflow["jobs"][0]["id"]
+        client.post(f"/jobs/{job_id}/cancel").raise_for_status()
+    return {"workflow_id": workflow["id"], "job_id": job_id}
+
+
+def test_the_running_server_hands_out_this_document(server: str) -> None:
+    assert httpx2.get(f"{server}/openapi.json").json() == DOCUMENT
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation["operationId"])
+def test_every_error_of_an_operation_is_a_documented_problem(operation: dict[str, Any]) -> None:
+    for status, answer in operation["responses"].items():
+        if int(status) >= 400:
+            assert list(answer["content"]) == ["application/problem+json"]
+            for example in answer["content"]["application/problem+json"]["examples"].values():
+                assert example["value"]["status"] == int(status)
+
+
+def test_operations_have_short_ids_of_their_own() -> None:
+    assert [operation["operationId"] for operation in OPERATIONS] == [
+        "submit_job",
+        "list_jobs",
+        "submit_jobs",
+        "submit_workflow",
+        "get_job",
+        "get_output",
+        "cancel_job",
+        "retry_job",
+        "get_workflow",
+        "list_queues",
+        "list_workers",
+        "livez",
+        "readyz",
+        "health",
+    ]
+
+
+def accepts_what_is_valid(_: Any, response: Any, case: schemathesis.Case) -> None:
+    """Valid data may only be refused for what no schema can say: ids that do not exist, cursors that are not ours."""
+    if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE or response.status_code != 422:
+        return
+    problem = response.json()
+    beyond = [{"loc": ["cursor"], "msg": "this is not a cursor of ours"}]
+    assert problem["type"] == "/problems/unknown-dependency" or problem["errors"] == beyond, problem
+
+
+@api.parametrize()
+@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_operation_answers_as_documented(case: schemathesis.Case, server: str, known: dict[str, str]) -> None:
+    if case.path_parameters and not (case.meta and case.meta.is_negative_at(ParameterLocation.PATH)):
+        case.path_parameters = {name: known[name] for name in case.path_parameters}
+    if case.operation.definition.raw["operationId"] == "retry_job":
+        httpx2.post(f"{server}/jobs/{known['job_id']}/cancel", headers=AUTHORIZATION)
+    case.call_and_validate(
+        base_url=server,
+        additional_checks=[accepts_what_is_valid],
+        excluded_checks=[positive_data_acceptance],
+        timeout=30,
+    )
+    if case.operation.definition.raw["operationId"] == "retry_job":
+        httpx2.post(f"{server}/jobs/{known['job_id']}/cancel", headers=AUTHORIZATION)

@@ -1,0 +1,81 @@
+"""The process `workron api`: where it listens, what keeps it from starting, how it ends."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+from conftest import WaitUntil
+
+from api.server import bind
+from tests.api.live import AUTHORIZATION, KEY
+from workron.errors import StartupError
+
+START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=rf"127\.0\.0\.1 port {port}: .*in use; .*--port") as caught:
+            bind("127.0.0.1", port)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["203.0.113.1", "no-such-host.invalid", "a..b"])
+def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+    with pytest.raises(StartupError, match="can't listen on"):
+        bind(host, 0)
+
+
+def test_two_servers_cannot_hold_the_same_port() -> None:
+    with bind("127.0.0.1", 0) as listener, pytest.raises(StartupError):
+        bind("127.0.0.1", listener.getsockname()[1])
+
+
+def test_a_port_is_free_again_as_soon_as_its_server_has_ended() -> None:
+    with bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
+        port = listener.getsockname()[1]
+        accepted, _ = listener.accept()
+        accepted.close()
+        assert client.recv(1) == b""
+    bind("127.0.0.1", port).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_the_process_with_exit_code_0(
+    url: str, namespace: str, tmp_path: Path, wait_until: WaitUntil, number: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    environment = os.environ | {
+        "WORKRON_REDIS": url,
+        "WORKRON_NAMESPACE": namespace,
+        "WORKRON_PORT": str(port),
+        "WORKRON_API_KEY": KEY,
+        "WORKRON_DATA_DIR": str(tmp_path),
+        "WORKRON_LOG_FORMAT": "json",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", START, env=environment, stderr=asyncio.subprocess.PIPE, cwd=tmp_path
+    )
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=AUTHORIZATION) as client:
+
+        async def ready() -> bool:
+            try:
+                return (await client.get("/readyz")).status_code == 200
+            except httpx2.TransportError:
+                return False
+
+        await wait_until(ready, within_s=60)
+        assert (await client.get("/jobs")).json() == {"data": [], "next_cursor": None}
+    process.send_signal(number)
+    _, log = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0
+    events = [line for line in log.decode().splitlines() if line]
+    assert [f'"event": "{word}"' in line for word, line in zip(["api ready", "api stopped"], events[-2:], strict=True)]
+    assert "Traceback" not in log.decode()

@@ -1,0 +1,127 @@
+"""Queues, workers, and how the system says that it is well, or is not."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from builders import claim
+from conftest import start_server
+
+from api import schemas
+from api.app import create_app
+from workron.models import WorkerInfo
+from workron.settings import Settings
+from workron.store import Store
+from workron.valkey import server_binary
+
+
+async def health(client: httpx2.AsyncClient) -> dict[str, Any]:
+    response = await client.get("/health")
+    assert response.status_code == 200
+    answer: dict[str, Any] = response.json()
+    schemas.Health.model_validate(answer)
+    return answer
+
+
+async def test_queues_are_listed_with_the_number_of_jobs_in_each_status(client: httpx2.AsyncClient) -> None:
+    for queue in ("a", "a", "b"):
+        await client.post("/jobs", json={"command": "x", "queue": queue})
+    answer = (await client.get("/queues")).json()
+    schemas.QueueList.model_validate(answer)
+    assert {queue["name"]: queue["counts"]["pending"] for queue in answer["data"]} == {"a": 2, "b": 1}
+
+
+async def test_workers_are_listed_with_host_and_pid(client: httpx2.AsyncClient, store: Store) -> None:
+    info = WorkerInfo("w1", "host-1", 4711, ("default",), 4, 1, 1_700_000_000_000, "0.1.0")
+    await store.attempts.heartbeat(info, [])
+    answer = (await client.get("/workers")).json()
+    schemas.WorkerList.model_validate(answer)
+    [worker] = answer["data"]
+    assert (worker["id"], worker["host"], worker["pid"], worker["slots"]) == ("w1", "host-1", 4711, 4)
+    assert worker["started_at"] == "2023-11-14T22:13:20.000Z"
+
+
+async def test_health_is_degraded_until_a_reaper_has_run(client: httpx2.AsyncClient, store: Store) -> None:
+    before = await health(client)
+    assert (before["status"], before["reaper"]["last_pass_age"]) == ("degraded", None)
+    assert "no reaper" in before["warnings"][0]
+    await store.upkeep.reap()
+    after = await health(client)
+    assert 0 <= after["reaper"]["last_pass_age"] < 10
+    assert not any("reaper" in warning for warning in after["warnings"])
+
+
+async def test_health_counts_what_runs_and_what_is_due(client: httpx2.AsyncClient, store: Store) -> None:
+    await client.post("/jobs", json={"command": "x"})
+    await client.post("/jobs", json={"command": "x", "delay": 60})
+    await claim(store)
+    answer = await health(client)
+    assert (answer["running"], answer["due"]) == (1, 1)
+
+
+@pytest.mark.parametrize("bench", ["valkey", "redis"], indirect=True)
+async def test_health_names_the_server_and_how_durable_it_is(client: httpx2.AsyncClient) -> None:
+    answer = await health(client)
+    assert answer["server"]["product"] in {"Redis", "Valkey"}
+    assert answer["server"]["version"][0].isdigit()
+    assert (answer["server"]["appendonly"], answer["server"]["appendfsync"]) == (False, "everysec")
+    assert any("append-only" in warning for warning in answer["warnings"])
+
+
+async def test_a_silent_reaper_is_told_loudly(client: httpx2.AsyncClient, store: Store, bench: Any) -> None:
+    await store.upkeep.reap()
+    await bench.client.hset(bench.keys.meta, "last_pass", int(time.time() * 1000) - 60_000)
+    answer = await health(client)
+    assert answer["status"] == "degraded"
+    assert any("no reaper for 6" in warning for warning in answer["warnings"])
+
+
+async def test_the_api_is_ready_while_the_store_answers(client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/readyz")).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+async def test_a_nearly_full_disk_of_an_embedded_server_makes_the_api_unready(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gib = 1024**3
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=500 * gib, free=gib - 1))
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-full")
+    assert (await client.get("/livez")).status_code == 200
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=2 * gib, free=gib // 2))
+    assert (await client.get("/readyz")).status_code == 200
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Any]:
+    """A server of its own, to be killed."""
+    process = start_server(server_binary(), tmp_path)
+    yield SimpleNamespace(process=process, url=f"unix://{tmp_path / 'redis.sock'}")
+    process.kill()
+    process.wait(10)
+
+
+async def test_without_its_store_the_api_lives_is_not_ready_and_says_when_to_come_back(
+    doomed: Any, tmp_path: Path
+) -> None:
+    settings = Settings(data_dir=tmp_path, redis=doomed.url)
+    async with Store.connect(settings) as store:
+        transport = httpx2.ASGITransport(create_app(store, settings, None))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/readyz")).status_code == 200
+            doomed.process.kill()
+            doomed.process.wait(10)
+            began_s = time.monotonic()
+            ready = await client.get("/readyz")
+            assert time.monotonic() - began_s < 1.9
+            submitted = await client.post("/jobs", json={"command": "x"})
+            for answer in (ready, submitted):
+                assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
+                assert int(answer.headers["retry-after"]) >= 1
+            assert (await client.get("/livez")).status_code == 200
