@@ -10,11 +10,13 @@
 -- ARGV[4]  workflow     id of the workflow that the jobs make, '' for none
 -- ARGV[5]  key          idempotency key with its scope, '' for none
 -- ARGV[6]  fingerprint  of the request body
--- ARGV[7..]  jobs       see lib/submissions; parents before their children
+-- ARGV[7]  size         number of jobs in this chunk
+-- ARGV[8..]  jobs       see lib/submissions; parents before their children
 --
 -- Returns {"STAGED"}, {"STORED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
 local batch, chunk, chunks, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local size = tonumber(ARGV[7])
 local batch_key = P .. 'batch:' .. batch
 
 local before = earlier(key, fingerprint)
@@ -22,7 +24,7 @@ if before then
   return before
 end
 local state = redis.call('HGET', batch_key, 'state')
-if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[7])) == 1 then
+if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[8])) == 1 then
   return { 'STORED' } -- this very submission was stored before
 end
 if not state and chunk ~= '0' or state and state ~= 'staging' then
@@ -34,7 +36,7 @@ end
 if redis.call('HGET', KEYS[1], 'full') then
   return { 'FULL' }
 end
-local jobs = parse_jobs(7)
+local jobs = parse_jobs(8, size)
 local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')

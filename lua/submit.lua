@@ -1,57 +1,69 @@
--- submit: store one submission of jobs, whole or not at all.
+-- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
 -- uses: core ends edges submissions
 --
--- ARGV[1]  key          idempotency key with its scope, '' for none
--- ARGV[2]  fingerprint  of the request body
--- ARGV[3]  ttl_ms       how long the key is remembered, ms
--- ARGV[4]  workflow     id of the workflow that the jobs make, '' for none
--- ARGV[5]  name         the workflow's name, may be ''
--- ARGV[6]  size         number of jobs
--- ARGV[7..]  jobs       see lib/submissions; parents before their children
+-- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
+-- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
+--                         workflow (id of the workflow that the jobs make, '' for none), its name (may be ''),
+--                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
--- Returns {"STORED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Returns {"SUBMITTED", answer, …}, an answer per submission:
+-- {"STORED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
-local key, fingerprint, ttl_ms, workflow, name, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local ttl_ms = ARGV[1]
+local full = redis.call('HGET', KEYS[1], 'full')
 
-local before = earlier(key, fingerprint)
-if before then
-  return before
-end
-local jobs = parse_jobs(7)
-if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
-  return { 'STORED' } -- the reply to this very call was lost before
-end
-if redis.call('HGET', KEYS[1], 'full') then
-  return { 'FULL' }
-end
-local unknown = resolve_parents(jobs)
-if #unknown > 0 then
-  table.insert(unknown, 1, 'UNKNOWN')
-  return unknown
-end
-
-local children, ids, queues = {}, {}, {}
-for _, job in ipairs(jobs) do
-  store_edges(job, children)
-  local status = job.waits and 'blocked' or ready_state(job)
-  store_job(job, status, workflow)
-  enter(job, status)
-  index(P .. 'jobs', job.id, 0)
-  if job.broken then
-    skip(read(job.id), job.broken_by)
-    job.status = 'skipped' -- what its children in this call see
+local function store(jobs, workflow)
+  local children, ids, queues = {}, {}, {}
+  for _, job in ipairs(jobs) do
+    store_edges(job, children)
+    local status = job.waits and 'blocked' or ready_state(job)
+    store_job(job, status, workflow)
+    enter(job, status)
+    index(P .. 'jobs', job.id, 0)
+    if job.broken then
+      skip(read(job.id), job.broken_by)
+      job.status = 'skipped' -- what its children in this call see
+    end
+    ids[#ids + 1] = job.id
+    queues[job.queue] = true
   end
-  ids[#ids + 1] = job.id
-  queues[job.queue] = true
+  store_children(children)
+  for queue in pairs(queues) do
+    redis.call('SADD', P .. 'queues', queue)
+  end
+  return ids
 end
-store_children(children)
-for queue in pairs(queues) do
-  redis.call('SADD', P .. 'queues', queue)
+
+local function submit(key, fingerprint, workflow, name, size, jobs)
+  local before = earlier(key, fingerprint)
+  if before then
+    return before
+  end
+  if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
+    return { 'STORED' } -- the reply to this very call was lost before
+  end
+  if full then
+    return { 'FULL' }
+  end
+  local unknown = resolve_parents(jobs)
+  if #unknown > 0 then
+    return { 'UNKNOWN', unpack(unknown) }
+  end
+  local ids = store(jobs, workflow)
+  if workflow ~= '' then
+    redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', int(NOW), 'size', size, 'name', name)
+    redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
+  end
+  remember_submission(key, fingerprint, ids[1], size, workflow, ttl_ms)
+  return { 'STORED' }
 end
-if workflow ~= '' then
-  redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', int(NOW), 'size', size, 'name', name)
-  redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
+
+local answers = { 'SUBMITTED' }
+local at = 2
+while ARGV[at] do
+  local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]))
+  answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
+  at = behind
 end
-remember_submission(key, fingerprint, ids[1], size, workflow, ttl_ms)
 flush()
-return { 'STORED' }
+return answers

@@ -123,7 +123,9 @@ class Script(Source):
     def library_tails(self) -> set[int]:
         """Return the starts that are handed to library functions which read ARGV themselves."""
         readers = [name for name, body in self.library_functions.items() if "ARGV" in body]
-        return {int(n) for reader in readers for n in re.findall(rf"\b{reader}\((\d+)\)", self.body)}
+        handed = [rf"\b{reader}\((\d+)[,)]" for reader in readers]
+        handed.append(r"\blocal at = (\d+)\nwhile ARGV\[at\] do")  # a cursor that such a function moves on
+        return {int(n) for pattern in handed for n in re.findall(pattern, self.body)}
 
     @cached_property
     def library_functions(self) -> dict[str, str]:

@@ -69,18 +69,8 @@ class Scripts:
         except NoScriptError:
             return await self._connection.call("EVAL", script.source, 2, *self._keys, *args, repeat=repeat)
 
-    async def submit(
-        self,
-        *,
-        key: str,
-        fingerprint: str,
-        ttl_ms: int,
-        workflow: str,
-        name: str,
-        size: int,
-        jobs: Iterable[Arg],
-    ) -> Any:
-        return await self._run("submit", key, fingerprint, ttl_ms, workflow, name, size, *jobs)
+    async def submit(self, ttl_ms: int, submissions: Iterable[Arg]) -> Any:
+        return await self._run("submit", ttl_ms, *submissions)
 
     async def stage(
         self,
@@ -91,9 +81,10 @@ class Scripts:
         workflow: str,
         key: str,
         fingerprint: str,
+        size: int,
         jobs: Iterable[Arg],
     ) -> Any:
-        return await self._run("stage", batch, chunk, chunks, workflow, key, fingerprint, *jobs)
+        return await self._run("stage", batch, chunk, chunks, workflow, key, fingerprint, size, *jobs)
 
     async def open(
         self,

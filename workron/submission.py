@@ -5,9 +5,12 @@ No call does more than bounded work (`MAX_JOBS`, `MAX_EDGES`, `MAX_BYTES`), what
 would admit the rest.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -57,9 +60,9 @@ def fields(job: NewJob) -> list[Arg]:
 
 @dataclass(slots=True)
 class Chunk:
-    """The argument list of one call, and how much work it means."""
+    """Jobs as arguments of one call, and how much work they mean."""
 
-    args: list[Arg]
+    args: list[Arg] = field(default_factory=list)
     jobs: int = 0
     edges: int = 0
     bytes: int = 0
@@ -76,29 +79,35 @@ class Chunk:
         return self.jobs < MAX_JOBS and self.edges < MAX_EDGES and (not self.jobs or self.bytes + size <= MAX_BYTES)
 
 
-def chunks(jobs: Sequence[NewJob]) -> Iterator[list[Arg]]:
+def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
     """Cut jobs into calls of bounded work; a job with many edges brings the rest of them in later chunks."""
-    chunk = Chunk([])
+    chunk = Chunk()
     for job in jobs:
         job_fields, edges = fields(job), job.depends_on
         size = 60 + sum(len(part) if isinstance(part, str | bytes) else 8 for part in job_fields)
         first = True
         while first or edges:
             if not chunk.fits(size):
-                yield chunk.args
-                chunk = Chunk([])
+                yield chunk
+                chunk = Chunk()
             now, edges = edges[: MAX_EDGES - chunk.edges], edges[MAX_EDGES - chunk.edges :]
             head = (job.id, (job.run_at_ms or 0) if first else 0, (job.delay_ms or 0) if first else 0)
             chunk.add(head, job_fields if first else (), now, size if first else 60)
             first = False
-    yield chunk.args
+    yield chunk
 
 
 class Submitter:
-    """Stores submissions of any size, whole or not at all."""
+    """Stores submissions of any size, whole or not at all.
+
+    Small ones that come while a call is under way go with the next one, together: the latency of one call, the
+    throughput of many.
+    """
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
+        self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
+        self._calling: asyncio.Task[None] | None = None
 
     async def submit(
         self, jobs: Sequence[NewJob], *, workflow: str, name: str, idempotency: Idempotency | None
@@ -108,26 +117,55 @@ class Submitter:
         fingerprint = idempotency.fingerprint if idempotency else ""
         plan = list(chunks(jobs))
         if len(plan) == 1:
-            reply = await self._scripts.submit(
-                key=key,
-                fingerprint=fingerprint,
-                ttl_ms=IDEMPOTENCY_MS,
-                workflow=workflow,
-                name=name,
-                size=len(jobs),
-                jobs=plan[0],
-            )
+            reply = await self._store(plan[0], (key, fingerprint, workflow, name, len(jobs)))
         else:
             reply = await self._stage_and_open(plan, jobs, workflow, name, key, fingerprint)
         earlier = _judge(reply)
         return earlier or Submitted(tuple(job.id for job in jobs), workflow=workflow or None)
 
+    async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((chunk, head, answer))
+        if self._calling is None or self._calling.done():
+            self._calling = asyncio.create_task(self._call())
+        return await answer
+
+    async def _call(self) -> None:
+        """Store what waits, call by call, until nothing does."""
+        while self._waiting:
+            together = self._take()
+            args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
+            try:
+                word, *replies = await self._scripts.submit(IDEMPOTENCY_MS, args)
+                assert word == b"SUBMITTED"
+            except Exception as error:  # noqa: BLE001 - raised again by each who waits
+                replies = [copy(error) for _ in together]
+            for (_, _, answer), reply in zip(together, replies, strict=True):
+                if answer.done():  # who waited for it has gone
+                    continue
+                if isinstance(reply, Exception):
+                    answer.set_exception(reply)
+                else:
+                    answer.set_result(reply)
+
+    def _take(self) -> list[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]]:
+        """Take as many submissions as make one call of bounded work."""
+        together = [self._waiting.popleft()]
+        jobs, edges, size = together[0][0].jobs, together[0][0].edges, together[0][0].bytes
+        while self._waiting:
+            chunk = self._waiting[0][0]
+            jobs, edges, size = jobs + chunk.jobs, edges + chunk.edges, size + chunk.bytes
+            if jobs > MAX_JOBS or edges > MAX_EDGES or size > MAX_BYTES:
+                break
+            together.append(self._waiting.popleft())
+        return together
+
     async def _stage_and_open(
-        self, plan: Sequence[list[Arg]], jobs: Sequence[NewJob], workflow: str, name: str, key: str, fingerprint: str
+        self, plan: Sequence[Chunk], jobs: Sequence[NewJob], workflow: str, name: str, key: str, fingerprint: str
     ) -> Any:
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
-            for number, args in enumerate(plan):
+            for number, chunk in enumerate(plan):
                 reply = await self._scripts.stage(
                     batch=batch,
                     chunk=number,
@@ -135,7 +173,8 @@ class Submitter:
                     workflow=workflow,
                     key=key,
                     fingerprint=fingerprint,
-                    jobs=args,
+                    size=chunk.jobs,
+                    jobs=chunk.args,
                 )
                 if reply[0] != b"STAGED":
                     break

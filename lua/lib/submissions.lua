@@ -2,10 +2,10 @@
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
--- Parse jobs from ARGV[at] on; returns them.
-local function parse_jobs(at)
+-- Parse `count` jobs from ARGV[at] on; returns them, and where the next argument is.
+local function parse_jobs(at, count)
   local jobs = {}
-  while ARGV[at] do
+  for n = 1, count do
     local job = { id = ARGV[at], run_at = tonumber(ARGV[at + 1]), edges = {} }
     local delay, fields = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
     if delay > 0 then
@@ -24,9 +24,9 @@ local function parse_jobs(at)
       job.edges[#job.edges + 1] = { parent = ARGV[i], when = ARGV[i + 1] }
     end
     at = at + 1 + 2 * edges
-    jobs[#jobs + 1] = job
+    jobs[n] = job
   end
-  return jobs
+  return jobs, at
 end
 
 -- Find each edge's parent among `jobs` or in the store; returns the ids that are unknown.

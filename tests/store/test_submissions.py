@@ -53,12 +53,13 @@ async def test_no_call_of_a_submission_is_unbounded() -> None:
     root = jobs(1)[0]
     many = [root, *jobs(3_000, depends_on=after(root.id)), *jobs(30, command="x" * 90_000)]
     last = new_job(depends_on=after(*(job.id for job in many[:2_000])))
-    sizes = [(args.count("command"), args.count("done")) for args in chunks([*many, last])]
+    calls = list(chunks([*many, last]))
+    sizes = [(chunk.args.count("command"), chunk.args.count("done")) for chunk in calls]
     assert sum(size[0] for size in sizes) == len(many) + 1
     assert sum(size[1] for size in sizes) == 5_000
     assert all(count <= MAX_JOBS and edges <= MAX_EDGES for count, edges in sizes)
-    for args in chunks([*many, last]):
-        assert sum(len(arg) for arg in args if isinstance(arg, str)) < MAX_BYTES + 120_000
+    for chunk in calls:
+        assert sum(len(arg) for arg in chunk.args if isinstance(arg, str)) < MAX_BYTES + 120_000
 
 
 @pytest.mark.parametrize("call", range(1, 7))
@@ -206,3 +207,44 @@ async def test_ids_sort_by_the_time_they_were_made() -> None:
     assert sorted(made, key=lambda one: numbers(one) >> 80) == sorted(made, key=lambda one: one[:8])
     assert ids.ids_from(made[0], 3)[0] == made[0]
     assert all(ids.is_id(one) and ids.encode(ids.decode(one)) == one for one in made)
+
+
+async def test_submissions_that_come_together_travel_together_and_are_judged_apart(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.store()
+    calls = 0
+    call = store._scripts.submit
+
+    async def counted(ttl_ms: int, submissions: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return await call(ttl_ms, submissions)
+
+    monkeypatch.setattr(store._scripts, "submit", counted)
+    good = [new_job() for _ in range(100)]
+    bad = new_job(depends_on=after(ids.new_id()))
+    answers = await asyncio.gather(*(store.submit([job]) for job in [*good, bad]), return_exceptions=True)
+    assert calls <= 3
+    assert [type(answer).__name__ for answer in answers] == ["Submitted"] * 100 + ["UnknownDependency"]
+    assert await store.jobs([bad.id]) == [None]
+    (queue,) = await store.queues()
+    assert queue.counts[Status.PENDING] == 100
+
+
+async def test_a_submission_may_depend_on_one_of_the_same_call(store: Store) -> None:
+    parent = new_job()
+    child = new_job(depends_on=after(parent.id))
+    await asyncio.gather(submit(store, new_job()), submit(store, parent), submit(store, child))
+    assert (await store.job(child.id)).status is Status.BLOCKED
+
+
+async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = bench.store()
+
+    async def away(*_: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(store._scripts, "submit", away)
+    answers = await asyncio.gather(*(store.submit([new_job()]) for _ in range(5)), return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["away"] * 5

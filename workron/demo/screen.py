@@ -24,6 +24,7 @@ Jobs = Mapping[str, JobDoc]
 
 _INDENT: Final = 5
 _WIDTH: Final = 79
+_READING_S: Final = 1.5
 _BAR: Final = 8
 _LOW: Final = 0.4
 """Below this part of the lease, its bar is red."""
@@ -57,6 +58,14 @@ class Screen:
             self._live.update("")
             self._live.stop()
 
+    @property
+    def reading_s(self) -> float:
+        """How long to wait where somebody may want to read on."""
+        return _READING_S if self._live else 0
+
+    def gap(self) -> None:
+        self._print(Text(""))
+
     def title(self, text: str) -> None:
         self._print(Text.assemble("\n  ", (text, "bold"), "\n"))
 
@@ -71,7 +80,7 @@ class Screen:
             self._print(Text(line))
 
     def picture(self, text: str) -> None:
-        self._print(Text(f"\n{textwrap.indent(textwrap.dedent(text).strip(chr(10)), ' ' * (_INDENT + 3))}\n"))
+        self._print(Text(f"\n{textwrap.indent(text, ' ' * (_INDENT + 3))}"))
 
     def command(self, *parts: str) -> None:
         """Show what one could type, on one line or, in parts, on several."""
@@ -97,7 +106,7 @@ class Screen:
         """Show how the jobs stand."""
         self._remember(jobs)
         if self._live:
-            self._live.update(Group(Text(""), *self._table(jobs)), refresh=True)
+            self._live.update(Group(Text(f"\n  {'─' * (self._width - 4)}", "dim"), *self._table(jobs)), refresh=True)
             return
         for name, job in jobs.items():
             if self._told.get(name) != (job["status"], job["attempts"]):
@@ -116,22 +125,21 @@ class Screen:
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
 
-    def _wrapped(self, sentence: str) -> list[str]:
-        margin = " " * _INDENT
+    def _wrapped(self, sentence: str, hang: int = 0) -> list[str]:
+        """Return the lines of a sentence, all but the first indented by so much more."""
         return textwrap.wrap(
             sentence,
             self._width,
-            initial_indent=margin,
-            subsequent_indent=margin,
+            initial_indent=" " * _INDENT,
+            subsequent_indent=" " * (_INDENT + hang),
             break_long_words=False,
             break_on_hyphens=False,
         )
 
     def _mark(self, mark: str, style: str, sentence: str) -> None:
-        first, *rest = self._wrapped(f"{mark} {sentence}")
-        self._print(Text.assemble(" " * _INDENT, (mark, style), first[_INDENT + len(mark) :]))
-        for line in rest:
-            self._print(Text(f"  {line}"))
+        text = Text("\n".join(self._wrapped(f"{mark} {sentence}", hang=len(mark) + 1)))
+        text.stylize(style, _INDENT, _INDENT + len(mark))
+        self._print(text)
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self._since_s:5.1f} s"
@@ -154,12 +162,13 @@ class Screen:
                 return status
 
     def _table(self, jobs: Jobs) -> Iterator[Text]:
-        yield Text(f"  {'JOB':<8} {'STATUS':<9}  {'TRIES':>5}  {'WORKER':<15}  {'TOOK':>5}", "bold dim")
+        titles = f"  {'JOB':<8} {'STATUS':<9}  {'TRIES':>5}  {'WORKER':<10}  {'TOOK':>5}"
+        yield Text(titles, "bold dim", no_wrap=True, overflow="ellipsis")
         for name, job in jobs.items():
             line = Text.assemble(
                 f"  {name:<8} ",
                 (f"{job['status']:<9}", status_style(job["status"])),
-                f"  {job['attempts']:>3}/{job['max_attempts']}  {job['worker'] or '':<15}  {moments.took(job):>5}  ",
+                f"  {job['attempts']:>3}/{job['max_attempts']}  {job['worker'] or '':<10}  {moments.took(job):>5}  ",
                 self._note(name, job, jobs),
             )
             line.rstrip()

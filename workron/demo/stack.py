@@ -4,7 +4,7 @@
     HOME/log      what all processes log
     HOME/data     the data directory; HOME/run is where this `up` announces itself, so that no other command finds it
 
-The tour starts it as a process of its own, `python -m workron.demo_stack`, which ends and clears up by itself when
+The tour starts it as a process of its own, `python -m workron.demo.stack HOME`, which ends and clears up by itself when
 the tour is gone, even by SIGKILL.
 """
 
@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,10 +20,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
-from workron import children, lifeline
+from workron import children, lifeline, private, supervisor
 from workron.children import ChildSpec
 from workron.cli.command import guarded
 from workron.client import Client
@@ -33,16 +35,28 @@ from workron.local import Instance, read_key
 from workron.processes import ended_within, how_it_ended
 from workron.settings import Settings
 
-WORKERS: Final = ("worker-1", "worker-2")
+WORKERS: Final = ("ada", "bob")
 NAMESPACE: Final = "demo"
 LEASE_S: Final = 3.0
 HEARTBEAT_S: Final = 1.0
+_PREFIX: Final = "workron-demo-"
+_SETTINGS: Final = {
+    "namespace": NAMESPACE,
+    "port": 0,
+    "slots": 1,
+    "lease": LEASE_S,
+    "heartbeat": HEARTBEAT_S,
+    "reap_every": 0.5,
+    "shutdown_grace": 1.0,
+    "kill_grace": 1.0,
+}
 _READY_WITHIN_S: Final = 60.0
 _STOP_S: Final = 20.0
 _POLL_S: Final = 0.1
 _PATIENCE_S: Final = 5.0
 _SAID: Final = "workron: "
 
+T = TypeVar("T")
 Pause = Callable[[float], Awaitable[None]]
 
 
@@ -53,31 +67,27 @@ class Stack:
     home: Path
     url: str
     client: Client
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-
-    def check(self) -> None:
-        """Raise StartupError, with its last words, if the stack has ended."""
-        _check(self.process, self.log)
+    check: Callable[[], None]
+    """Raises StartupError, with its last words, if the stack has ended."""
 
 
 @asynccontextmanager
 async def running(pause: Pause) -> AsyncIterator[Stack]:
     """Run a stack; nothing of it is left at the end. `pause` waits so many seconds, and may raise to give up."""
     try:
-        home = Path(tempfile.mkdtemp(prefix="workron-demo-"))
+        home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     except OSError as error:
         raise StartupError(f"can't make a temporary directory: {error.strerror}") from error
     try:
-        with Lifeline(home / "children") as family, open(home / "log", "w+b") as log:
+        with Lifeline(home / "children") as family, open(home / "log", "w+b") as log:  # noqa: ASYNC230 - small
             process = _start(home, family, log)
+            check = partial(_check, process, log)
             try:
-                instance = await _announced(home, process, log, pause)
+                instance = await _awaited(lambda: _announced(home), check, pause)
                 with Client(instance.url, _key(instance), patience_s=_PATIENCE_S) as client:
-                    while len(client.workers()) < len(WORKERS):
-                        await pause(_POLL_S)
+                    await _awaited(lambda: len(client.workers()) == len(WORKERS), check, pause)
                     _write_env(home, instance)
-                    yield Stack(home, instance.url, client, process, log)
+                    yield Stack(home, instance.url, client, check)
             finally:
                 await _stop(process)
     finally:
@@ -87,8 +97,8 @@ async def running(pause: Pause) -> AsyncIterator[Stack]:
 def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[bytes]:
     (home / "run").mkdir(mode=0o700)
     mine = {name: value for name, value in os.environ.items() if not name.upper().startswith("WORKRON_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "workron.demo_stack"],
+    return subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "workron.demo.stack", str(home)],
         env={**mine, "XDG_RUNTIME_DIR": str(home / "run"), **family.environment},
         cwd=home,  # there is no workron.toml
         stdin=subprocess.DEVNULL,
@@ -99,15 +109,21 @@ def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[byt
     )
 
 
-async def _announced(home: Path, process: subprocess.Popen[bytes], log: IO[bytes], pause: Pause) -> Instance:
+async def _awaited(find: Callable[[], T | None], check: Callable[[], None], pause: Pause) -> T:
+    """Return what `find` returns once that is something."""
     give_up_at_s = time.monotonic() + _READY_WITHIN_S
-    while True:
-        for path in (home / "run" / "workron").glob("*.json"):
-            return Instance(**json.loads(path.read_bytes()))
-        _check(process, log)
+    while not (found := find()):
+        check()
         if time.monotonic() > give_up_at_s:
             raise StartupError(f"the demo's processes are not ready after {_READY_WITHIN_S:g} s")
         await pause(_POLL_S)
+    return found
+
+
+def _announced(home: Path) -> Instance | None:
+    """Return the `up` that announced itself there, which it does once it is ready."""
+    paths = list((home / "run" / "workron").glob("*.json"))
+    return Instance(**json.loads(paths[0].read_bytes())) if paths else None
 
 
 def _key(instance: Instance) -> str | None:
@@ -144,31 +160,17 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def main() -> int:
-    """Run the stack in the current directory, and remove that at the end."""
-    lifeline.watch()
-    home = Path.cwd()
-    settings = Settings(
-        namespace=NAMESPACE,
-        data_dir=home / "data",
-        port=0,
-        slots=1,
-        lease=LEASE_S,
-        heartbeat=HEARTBEAT_S,
-        reap_every=0.5,
-        shutdown_grace=1.0,
-        kill_grace=1.0,
-    )
+def main(home: Path) -> int:
+    """Run the stack in the tour's directory, and remove that at the end."""
+    if not (home.name.startswith(_PREFIX) and private.is_secret_dir(home)):
+        raise SystemExit(f"{home} was not made by workron demo")
     try:
-        return guarded(_up, settings)
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the supervisor will see to it
+        lifeline.watch()
+        settings = Settings.model_validate({**_SETTINGS, "data_dir": home / "data"})
+        return guarded(supervisor.run, settings, _specs)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _up(settings: Settings) -> int:
-    from workron.supervisor import run
-
-    return run(settings, _specs)
 
 
 def _specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]:
@@ -179,4 +181,4 @@ def _specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequen
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))
