@@ -13,7 +13,7 @@
 -- ARGV[7]  size         number of jobs in this chunk
 -- ARGV[8..]  jobs       see lib/submissions; parents before their children
 --
--- Returns {"STAGED"}, {"STORED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Returns {"STAGED", now_ms} (now_ms 0 if it was staged before), {"STORED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
 local batch, chunk, chunks, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local size = tonumber(ARGV[7])
@@ -31,7 +31,7 @@ if not state and chunk ~= '0' or state and state ~= 'staging' then
   return { 'CLOSED' }
 end
 if redis.call('HEXISTS', batch_key, 'chunk:' .. chunk) == 1 then
-  return { 'STAGED' } -- the reply to this very call was lost before
+  return { 'STAGED', 0 } -- the reply to this very call was lost before
 end
 if redis.call('HGET', KEYS[1], 'full') then
   return { 'FULL' }
@@ -60,4 +60,4 @@ redis.call('ZADD', P .. 'batches', int(NOW), batch)
 if #ids > 0 then
   redis.call('RPUSH', batch_key .. ':ids', unpack(ids))
 end
-return { 'STAGED' }
+return { 'STAGED', NOW }

@@ -7,7 +7,7 @@
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
 local ttl_ms = ARGV[1]
 local full = redis.call('HGET', KEYS[1], 'full')
@@ -40,7 +40,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
     return before
   end
   if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
-    return { 'STORED' } -- the reply to this very call was lost before
+    return { 'STORED', 0 } -- the reply to this very call was lost before
   end
   if full then
     return { 'FULL' }
@@ -55,7 +55,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   remember_submission(key, fingerprint, ids[1], size, workflow, ttl_ms)
-  return { 'STORED' }
+  return { 'STORED', NOW }
 end
 
 local answers = { 'SUBMITTED' }

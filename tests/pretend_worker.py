@@ -1,4 +1,4 @@
-"""A worker reduced to its executor, to be killed and stopped by tests; and what these tests share.
+"""A worker reduced to its executor, to be killed and stopped by tests.
 
     python pretend_worker.py LEASE_S renew|silent COMMAND…
 
@@ -6,46 +6,15 @@ runs all commands at once and prints one JSON object per line: first its guardia
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any
+
+from commands import claim_for
 
 from workers.executor import Attempt, Executor
 from workers.guardian import boottime_s
-from workron.models import Claim, Outcome
-
-
-def claim_for(command: str | None = None, *, fence: int = 1, **fields: Any) -> Claim:
-    """Return a claim for a command, or for the `argv` among the fields."""
-    defaults: dict[str, Any] = {
-        "id": f"job-{fence}",
-        "attempt": 1,
-        "lease_ms": 30_000,
-        "argv": None,
-        "queue": "default",
-        "timeout_ms": None,
-        "env": {},
-        "cwd": None,
-    }
-    return Claim(**{**defaults, "fence": fence, "command": command, **fields})
-
-
-def alive(pid: int) -> bool:
-    """Tell whether a process exists and is more than a zombie."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-def pid_in(path: Path) -> int | None:
-    """Return the pid that a command wrote to a file, None as long as it has not."""
-    with contextlib.suppress(OSError):
-        text = path.read_text()
-        return int(text) if text.endswith("\n") else None
-    return None
+from workron.models import Outcome
 
 
 def _say(**fields: object) -> None:

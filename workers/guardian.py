@@ -115,7 +115,7 @@ class Guard:
             case b"begin", fence, deadline:
                 self._held[int(fence)] = Held(float(deadline))
             case b"group", fence, group:
-                self._tell_group(int(fence), int(group))
+                self._held[int(fence)].group = int(group)
             case b"renew", deadline, *fences:
                 self._renew(map(int, fences), float(deadline))
             case b"end", fence:
@@ -123,12 +123,6 @@ class Guard:
             case b"sweep", fence:
                 self._held.pop(int(fence), None)
                 self._swept.add(int(fence))
-
-    def _tell_group(self, fence: int, group: int) -> None:
-        held = self._held[fence]
-        held.group = group
-        if held.expired:
-            held.deadline = 0.0
 
     def _renew(self, fences: Iterable[int], deadline: float) -> None:
         for fence in fences:

@@ -1,6 +1,7 @@
 """The process behind `workron worker`: a first stop signal drains it, a second one ends it now."""
 
 import asyncio
+import resource
 
 from workers.executor import Executor
 from workers.source import RedisSource
@@ -15,8 +16,15 @@ from workron.tasks import end
 def run(settings: Settings) -> int:
     """Work until a stop signal; returns the exit code."""
     lifeline.watch()
+    allow_open_files()
     logs.configure(settings, process="worker")
     return asyncio.run(_run(settings))
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of open files to the hard one: every running command holds two."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _run(settings: Settings) -> int:

@@ -23,7 +23,7 @@ from workron import __version__, ids
 from workron.attempts import MAX_RESULTS
 from workron.connection import BLOCK_S
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
+from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
 from workron.tasks import end
@@ -90,7 +90,7 @@ class Worker:
         self.stop()
         self._hurried = True
         for attempt in list(self._executor.attempts.values()):
-            attempt.lose()
+            attempt.stop(now=True)
         self._changed.set()
 
     def _stop_commands(self) -> None:
@@ -192,11 +192,7 @@ class Worker:
 
     async def _release_stopped(self) -> None:
         """Give back the jobs whose commands were stopped because the worker goes."""
-        stopped = [
-            (attempt, outcome)
-            for attempt, outcome in self._ended
-            if attempt.stopped or (self._hurried and outcome.reason is Reason.WORKER_LOST)
-        ]
+        stopped = [(attempt, outcome) for attempt, outcome in self._ended if attempt.stopped]
         if stopped:
             self._ended = [pair for pair in self._ended if pair not in stopped]
             self._forget(stopped)

@@ -329,11 +329,15 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key."""
+    """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key.
+
+    `stored` are the jobs as they were stored, where that is known without reading: new ones that wait for no other.
+    """
 
     ids: tuple[str, ...]
     repeated: bool = False
     workflow: str | None = None
+    stored: tuple[Job, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

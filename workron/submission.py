@@ -23,7 +23,9 @@ from workron.models import (
     DEFAULT_QUEUE,
     Dependency,
     Idempotency,
+    Job,
     NewJob,
+    Status,
     Submitted,
     When,
 )
@@ -121,7 +123,9 @@ class Submitter:
         else:
             reply = await self._stage_and_open(plan, jobs, workflow, name, key, fingerprint)
         earlier = _judge(reply)
-        return earlier or Submitted(tuple(job.id for job in jobs), workflow=workflow or None)
+        return earlier or Submitted(
+            tuple(job.id for job in jobs), workflow=workflow or None, stored=_as_stored(jobs, workflow, reply[1])
+        )
 
     async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -137,7 +141,8 @@ class Submitter:
             args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
             try:
                 word, *replies = await self._scripts.submit(IDEMPOTENCY_MS, args)
-                assert word == b"SUBMITTED"
+                if word != b"SUBMITTED":
+                    raise AssertionError(f"unknown reply to submit: {word!r}")
             except Exception as error:  # noqa: BLE001 - raised again by each who waits
                 replies = [copy(error) for _ in together]
             for (_, _, answer), reply in zip(together, replies, strict=True):
@@ -178,6 +183,7 @@ class Submitter:
                 )
                 if reply[0] != b"STAGED":
                     break
+                now_ms = reply[1]
             else:
                 reply = await self._scripts.open(
                     batch=batch,
@@ -192,11 +198,11 @@ class Submitter:
         except BaseException:
             await self.abort_quietly(batch)
             raise
-        if reply[0] in (b"OPEN", b"STORED"):
-            await self.admit_quietly(batch)
-        else:
+        if reply[0] not in (b"OPEN", b"STORED"):
             await self.abort_quietly(batch)
-        return reply
+            return reply
+        await self.admit_quietly(batch)
+        return [reply[0], now_ms if reply[0] == b"OPEN" else 0]
 
     async def abort_quietly(self, batch: str) -> None:
         """Delete a submission that was not opened; if Redis is away, the reaper does it later."""
@@ -229,10 +235,50 @@ class Submitter:
         return tidied
 
 
+def _as_stored(jobs: Sequence[NewJob], workflow: str, now_ms: int) -> tuple[Job, ...] | None:
+    """Return new jobs as they stand in the store since `now_ms`; None if that is not known, or depends on others."""
+    if not now_ms or any(job.depends_on for job in jobs):
+        return None
+    return tuple(_fresh(job, workflow or None, now_ms) for job in jobs)
+
+
+def _fresh(job: NewJob, workflow: str | None, now_ms: int) -> Job:
+    run_at_ms = now_ms + job.delay_ms if job.delay_ms else job.run_at_ms
+    return Job(
+        id=job.id,
+        run=1,
+        status=Status.SCHEDULED if run_at_ms and run_at_ms > now_ms else Status.PENDING,
+        reason=None,
+        command=job.command,
+        argv=None if job.argv is None else tuple(job.argv),
+        name=job.name,
+        queue=job.queue,
+        priority=job.priority,
+        attempts=0,
+        max_attempts=job.max_attempts,
+        timeout_ms=job.timeout_ms,
+        env=job.env,
+        cwd=job.cwd,
+        created_at_ms=now_ms,
+        run_at_ms=run_at_ms,
+        started_at_ms=None,
+        finished_at_ms=None,
+        last_heartbeat_at_ms=None,
+        cancel_requested_at_ms=None,
+        worker=None,
+        exit_code=None,
+        signal=None,
+        error=None,
+        dependencies=(),
+        caused_by=None,
+        workflow=workflow,
+    )
+
+
 def _judge(reply: Any) -> Submitted | None:
     """Turn the reply of a submission into None (stored), the earlier submission, or the error it means."""
     match reply:
-        case [b"STORED" | b"OPEN"]:
+        case [b"STORED" | b"OPEN", _]:
             return None
         case [b"REPEATED", first, size, workflow]:
             earlier = tuple(ids.ids_from(first.decode(), int(size)))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,3 +249,23 @@ async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypa
     monkeypatch.setattr(store._scripts, "submit", away)
     answers = await asyncio.gather(*(store.submit([new_job()]) for _ in range(5)), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["away"] * 5
+
+
+@pytest.mark.parametrize("size", [1, 401])
+async def test_the_jobs_of_an_answer_are_what_a_reader_sees(store: Store, size: int) -> None:
+    many = [new_job(id=i, name="n", delay_ms=60_000, env={"A": "b"}, timeout_ms=5) for i in ids.new_ids(size)]
+    submitted = await store.submit(many)
+    assert submitted.stored is not None
+    stored = await store.jobs(submitted.ids)
+    for told, read in zip(submitted.stored, stored, strict=True):
+        assert read is not None
+        assert told.created_at_ms - read.created_at_ms in range(1000)
+        times = {"created_at_ms": 0, "run_at_ms": 0}
+        assert replace(told, **times) == replace(read, **times)
+
+
+async def test_nothing_is_told_of_jobs_that_wait_for_others_or_were_there_before(store: Store) -> None:
+    parent = new_job()
+    await store.submit([parent])
+    assert (await store.submit([parent])).stored is None
+    assert (await store.submit([new_job(depends_on=after(parent.id))])).stored is None

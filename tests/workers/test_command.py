@@ -1,0 +1,118 @@
+"""What a command finds when it starts, and what can't be started."""
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run
+
+from workers.executor import Executor
+from workron.models import Outcome, Reason
+
+# --- what it finds ---------------------------------------------------------------------------------------------------
+
+
+async def test_standard_input_is_empty(executor: Executor) -> None:
+    assert await run(executor, "cat; readlink /proc/self/fd/0") == (Outcome(None, exit_code=0), b"/dev/null\n")
+
+
+async def test_nothing_but_standard_files_is_open(executor: Executor) -> None:
+    _, output = await run(executor, argv=("ls", "/proc/self/fd"))
+    assert output.split() == [b"0", b"1", b"2", b"3"]  # 3 is ls's own
+
+
+async def test_it_leads_a_session_and_group_of_its_own(executor: Executor) -> None:
+    _, output = await run(executor, argv=("cat", "/proc/self/stat"))
+    pid, _, _, _, group, session = output.split()[:6]
+    assert group == session == pid
+
+
+async def test_it_runs_in_its_working_directory(executor: Executor, tmp_path: Path) -> None:
+    _, output = await run(executor, "pwd", cwd=str(tmp_path))
+    assert output.decode().strip() == str(tmp_path.resolve())
+
+
+async def test_the_environment_is_an_allow_list_and_what_the_job_and_its_attempt_say() -> None:
+    worker = {
+        b"PATH": os.environb[b"PATH"],
+        b"LC_ALL": b"C.UTF-8",
+        b"WORKRON_API_KEY": b"secret",
+        b"WORKRON_REDIS": b"redis://secret",
+        b"AWS_SECRET_ACCESS_KEY": b"secret",
+        b"TERM": b"xterm",
+    }
+    async with Executor(kill_grace_s=1, environ=worker) as executor:
+        job = {"COLOUR": "blue", "LC_ALL": "C", "WORKRON_JOB_ID": "forged", "WORKRON_FENCE": "0", "WORKRON_GUARD": ""}
+        _, output = await run(executor, argv=("env",), env=job, fence=7, attempt=2, queue="slow")
+    environment = dict(line.split("=", 1) for line in output.decode().splitlines())
+    assert len(environment.pop("WORKRON_GUARD")) == 32
+    assert environment == {
+        "PATH": os.environ["PATH"],
+        "LC_ALL": "C",
+        "COLOUR": "blue",
+        "WORKRON_JOB_ID": "job-7",
+        "WORKRON_ATTEMPT": "2",
+        "WORKRON_FENCE": "7",
+        "WORKRON_QUEUE": "slow",
+    }
+
+
+async def test_the_kernel_is_told_to_kill_the_command_before_its_worker(executor: Executor) -> None:
+    score = min(int(Path("/proc/self/oom_score_adj").read_text()) + 500, 1000)
+    outcome, _ = await run(
+        executor, f"until [ $(cat /proc/self/oom_score_adj) = {score} ]; do :; done", timeout_ms=9000
+    )
+    assert outcome.reason is None
+
+
+# --- what can't be started -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"command": "true", "cwd": "/no/such"}, "the working directory /no/such can't be used: No such file or dir"),
+        ({"command": "true", "cwd": "/dev/null"}, "the working directory /dev/null can't be used: Not a directory"),
+        ({"argv": ("no-such-program",)}, "the program no-such-program can't be executed: No such file or directory"),
+        ({"argv": ("/etc/passwd",)}, "the program /etc/passwd can't be executed: Permission denied"),
+        ({"argv": ("",)}, "the program  can't be executed"),
+        ({"argv": ()}, "the command can't be started: no program named"),
+        ({"argv": ("echo", "a\0b")}, "the command can't be started: embedded null byte"),
+        ({"command": "echo a\0b"}, "the command can't be started: embedded null byte"),
+        ({"command": "echo a\0b" + "#" * 200_000}, "the command can't be started: embedded null byte"),
+        ({"command": "true", "cwd": "/a\0b"}, "the command can't be started: embedded null byte"),
+        ({"command": "true", "env": {"A=B": "c"}}, "the command can't be started: illegal environment variable name"),
+        ({"command": "true", "env": {"A": "\ud800"}}, "the command can't be started: its text is not valid Unicode"),
+        ({"argv": ("echo", "x" * 200_000)}, "the command can't be started: its arguments and environment are too"),
+        ({"command": "true", "cwd": "/\udcff\x1b[2J"}, "the working directory /\ufffd␛[2J can't be used: No such"),
+    ],
+)
+async def test_what_cannot_be_started_is_told_in_one_sentence(
+    executor: Executor, fields: dict[str, Any], sentence: str
+) -> None:
+    outcome, output = await run(executor, **fields)
+    assert (outcome.reason, outcome.exit_code, output) == (Reason.SPAWN, None, b"")
+    assert outcome.error is not None
+    assert outcome.error.startswith(sentence)
+    outcome.error.encode()
+
+
+async def test_running_out_of_descriptors_at_any_point_is_an_outcome_and_leaks_none(executor: Executor) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = sorted(map(int, os.listdir("/proc/self/fd")))
+    reasons = []
+    for limit in range(3, before[-1] + 12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+        try:
+            outcome, output = await run(executor, "echo ok #" + " " * 200_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert (outcome.reason, output) in ((None, b"ok\n"), (Reason.SPAWN, b""))
+        if outcome.reason is Reason.SPAWN:
+            assert outcome.error == "the command can't be started: Too many open files"
+        reasons.append(outcome.reason)
+    assert reasons[0] is Reason.SPAWN
+    assert reasons[-1] is None
+    assert sorted(map(int, os.listdir("/proc/self/fd"))) == before
