@@ -140,9 +140,7 @@ class Submitter:
             together = self._take()
             args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
             try:
-                word, *replies = await self._scripts.submit(IDEMPOTENCY_MS, args)
-                if word != b"SUBMITTED":
-                    raise AssertionError(f"unknown reply to submit: {word!r}")
+                replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
             except Exception as error:  # noqa: BLE001 - raised again by each who waits
                 replies = [copy(error) for _ in together]
             for (_, _, answer), reply in zip(together, replies, strict=True):
@@ -233,6 +231,13 @@ class Submitter:
                 pass
             tidied += reply[0] == b"ABORTED"
         return tidied
+
+
+def _answers(reply: Any) -> Sequence[Any]:
+    match reply:
+        case [b"SUBMITTED", *answers]:
+            return answers
+    raise AssertionError(f"unknown reply to submit: {reply!r}")
 
 
 def _as_stored(jobs: Sequence[NewJob], workflow: str, now_ms: int) -> tuple[Job, ...] | None:

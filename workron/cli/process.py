@@ -40,7 +40,7 @@ def reaper(ctx: typer.Context) -> int:
 
 
 def demo() -> int:
-    """See it recover from a crash: a tour of two minutes that cleans up after itself."""
+    """See it recover from a crash: a tour of half a minute that cleans up after itself."""
     from workron.demo import run
 
     return run()
