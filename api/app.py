@@ -27,7 +27,13 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
 
     `app.state.context.stopping` is to be set when the server begins to stop: it ends what is parked or streaming.
     """
-    app = DocumentedApi(key_required=api_key is not None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = DocumentedApi(
+        key_required=api_key is not None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
     app.state.context = Context(store, settings)
     for router in (submissions.router, jobs.router, workflows.router, system.router):
         app.routes.extend(router.routes)  # an included router would match each request twice

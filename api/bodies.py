@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
@@ -43,6 +44,11 @@ def _within(limit: int, text: str) -> str:
     return text
 
 
+def _whole(number: Any) -> Any:
+    """Let 5.0 pass as 5: in JSON they are the same number, and some languages write no other."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
 _short_enough = AfterValidator(lambda text: _within(_MIB, text))
 Text = Annotated[str, StringConstraints(max_length=_MIB, pattern=_NO_NUL), _short_enough]
 Command = Annotated[str, StringConstraints(min_length=1, max_length=_MIB, pattern=_NO_NUL), _short_enough]
@@ -51,6 +57,7 @@ QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
 EnvName = Annotated[str, StringConstraints(max_length=255, pattern=_ENV_NAME)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_NO_NUL)]
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_NUL)]
+_or_with_a_point = BeforeValidator(_whole)
 Seconds = Annotated[float, Field(le=10 * _YEAR_S, allow_inf_nan=False)]
 
 
@@ -98,9 +105,9 @@ class NewJob(_Body):
     name: Name | None = None
     """A label for people; need not be unique, except within a workflow."""
     queue: QueueName = DEFAULT_QUEUE
-    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] = DEFAULT_PRIORITY
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), _or_with_a_point] = DEFAULT_PRIORITY
     """9 is started first."""
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = DEFAULT_MAX_ATTEMPTS
+    max_attempts: Annotated[int, Field(ge=1, le=100), _or_with_a_point] = DEFAULT_MAX_ATTEMPTS
     timeout: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds after which an attempt is stopped and counts as failed."""
     delay: Annotated[Seconds, Field(ge=0)] | None = None
@@ -212,7 +219,7 @@ class Run(_Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}]})
 
-    run: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    run: Annotated[int, Field(ge=1, le=2**31), _or_with_a_point] | None = None
 
 
 def _fits(texts: Iterable[str]) -> None:

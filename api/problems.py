@@ -91,8 +91,15 @@ class InvalidFields(errors.InvalidRequest):
 
 
 def _fault(detail: Mapping[str, Any]) -> Fault:
-    """Return one of pydantic's errors as clients may see it: without the input."""
-    return {"loc": list(detail["loc"]), "msg": detail["msg"].removeprefix("Value error, ")}
+    """Return one of pydantic's errors as clients may see it: without the input, and without names of our classes."""
+    loc = detail["loc"]
+    place = [part for before, part in zip((None, *loc), loc, strict=False) if not _names_a_class(before, part)]
+    return {"loc": place, "msg": detail["msg"].removeprefix("Value error, ")}
+
+
+def _names_a_class(before: object, part: object) -> bool:
+    """Tell whether pydantic names a member of a union here, as behind the place in `depends_on`."""
+    return isinstance(before, int) and part in ("constrained-str", "DependsOn")
 
 
 def _sentence(fault: Fault) -> str:

@@ -138,6 +138,7 @@ class Reaper(_Answer):
 
 class Health(_Answer):
     status: Literal["ok", "degraded"]
+    """`degraded`: jobs of dead workers are not taken back."""
     warnings: list[str]
     """What keeps the system from keeping its promise; empty when all is well."""
     instance: str

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from api.app import create_app
+from api.protocol import LimitedHttp
 from workron import lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
@@ -81,7 +82,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=LimitedHttp,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

@@ -338,16 +338,3 @@ class Submitted:
     repeated: bool = False
     workflow: str | None = None
     stored: tuple[Job, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What the Redis server says of itself; None where it is not allowed to say."""
-
-    product: str
-    version: str
-    appendonly: bool | None
-    appendfsync: str | None
-    maxmemory_policy: str | None
-    used_memory: int | None
-    maxmemory: int | None

@@ -1,13 +1,26 @@
 """What the Redis server says of itself, and whether it can keep the promise."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from workron.connection import Connection
 from workron.errors import StoreUnsuitable
-from workron.models import ServerInfo
 
 OLDEST: Final = (7, 0)
 """Oldest Redis that is supported: LMPOP and script flags came with 7.0. Any Valkey has both."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the Redis server says of itself; None where it is not allowed to say."""
+
+    product: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    maxmemory_policy: str | None
+    used_memory: int | None
+    maxmemory: int | None
 
 
 async def server_info(connection: Connection) -> ServerInfo:

@@ -31,7 +31,6 @@ from workron.models import (
     NewJob,
     Output,
     QueueState,
-    ServerInfo,
     Submitted,
     WorkerState,
     Workflow,
@@ -39,7 +38,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.reading import Reader
 from workron.scripts import Scripts
-from workron.serverinfo import check, server_info
+from workron.serverinfo import ServerInfo, check, server_info
 from workron.settings import Settings
 from workron.submission import Submitter
 from workron.upkeep import Upkeep

@@ -16,7 +16,7 @@ from api.bodies import NewJob, NewJobs, NewWorkflow
 from api.context import Context, context_of
 from api.routes.workflows import workflow_answer
 from workron import ids, models
-from workron.errors import InvalidRequest, NotFound, UnknownDependency
+from workron.errors import InvalidRequest, NotFound, TooLarge, UnknownDependency
 from workron.models import Dependency, Idempotency, Submitted
 
 router = APIRouter(tags=["submit"])
@@ -25,6 +25,7 @@ _KEY_HEADER: Final = "idempotency-key"
 _KEY_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 _KEY: Final = re.compile(_KEY_PATTERN)
 _MOST_UNKNOWN: Final = 100
+_MOST_EDGES: Final = 500_000
 _SCOPE: Final = "default"
 """There is one API key; with several, each has Idempotency-Keys of its own."""
 
@@ -91,6 +92,7 @@ async def submit_jobs(request: Request) -> Response:
     context = context_of(request)
     raw = await _json_body(request, context)
     new = body.parse(NewJobs, raw).jobs
+    _limit_edges(new)
     jobs = [
         job.to_new_job(job_id, _known_form(job.dependencies()))
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
@@ -114,6 +116,7 @@ async def submit_workflow(request: Request) -> Response:
     context = context_of(request)
     raw = await _json_body(request, context)
     new = body.parse(NewWorkflow, raw)
+    _limit_edges(new.jobs)
     submitted = await context.store.submit(
         workflow_jobs(new.jobs), workflow=new.name, as_workflow=True, idempotency=_idempotency(request, raw)
     )
@@ -139,6 +142,11 @@ def workflow_jobs(new: Sequence[NewJob]) -> list[models.NewJob]:
         new[position].to_new_job(id_of[position], _known_form([resolved(edge) for edge in edges[position]]))
         for position in order
     ]
+
+
+def _limit_edges(jobs: Sequence[NewJob]) -> None:
+    if sum(len(job.depends_on) for job in jobs) > _MOST_EDGES:
+        raise TooLarge(f"a submission can have at most {_MOST_EDGES:,} dependencies")
 
 
 def _known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:

@@ -83,13 +83,14 @@ async def health(request: Request) -> Response:
 async def _health_document(context: Context) -> dict[str, Any]:
     health = await context.store.health()
     server = health.server
-    warnings = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
+    degraded = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
+    warnings = list(degraded)
     if server.appendonly is False:
         warnings.append(
             "the Redis server keeps no append-only file: jobs accepted since its last snapshot are lost if it dies"
         )
     return {
-        "status": "degraded" if warnings else "ok",
+        "status": "degraded" if degraded else "ok",
         "warnings": warnings,
         "instance": context.instance,
         "version": __version__,

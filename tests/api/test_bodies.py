@@ -76,6 +76,11 @@ def test_a_wrong_field_is_refused_and_named(fields: dict[str, Any], place: list[
     assert place in [fault["loc"] for fault in refusal(**fields).faults]
 
 
+def test_a_dependency_of_the_wrong_kind_is_named_by_its_place_alone() -> None:
+    faults = refusal(command="x", depends_on=["a", 5]).faults
+    assert {tuple(fault["loc"]) for fault in faults} == {("depends_on", 1)}
+
+
 def test_a_refusal_never_repeats_what_was_sent() -> None:
     error = refusal(command="x", env={"TOKEN": 12345678})
     assert "12345678" not in json.dumps(error.faults)
@@ -120,6 +125,11 @@ def test_what_is_left_out_has_the_documented_defaults() -> None:
 def test_seconds_become_milliseconds() -> None:
     job = accepted(command="x", timeout=1.5, delay=0.25).to_new_job("id", ())
     assert (job.timeout_ms, job.delay_ms) == (1500, 250)
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert parse(NewJob, b'{"command":"x","priority":7.0}').priority == 7
+    assert "priority" in str(refusal(command="x", priority=7.5))
 
 
 def test_the_shortest_timeout_is_not_rounded_to_none() -> None:

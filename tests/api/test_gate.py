@@ -150,5 +150,14 @@ async def test_a_browser_is_greeted_by_a_page_that_can_run_nothing(client: httpx
         assert "https://" not in page.text
 
 
+async def test_the_reference_names_every_operation_and_field(app: DocumentedApi, client: httpx2.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    document = app.openapi()
+    for path, operations in document["paths"].items():
+        assert all(f"{method.upper()} {path}" in page for method in operations)
+    for schema in document["components"]["schemas"].values():
+        assert all(f"<td>{field}</td>" in page for field in schema.get("properties", {}))
+
+
 async def test_a_program_at_the_root_gets_json(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/")).json()["name"] == "workron"

@@ -1,6 +1,7 @@
 """Bodies that are too large, too deep or of the wrong kind, over real HTTP: a clear answer, and the server lives on."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 
@@ -47,6 +48,32 @@ async def test_a_refusal_comes_before_the_rest_of_the_body(live: Live) -> None:
     assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 413 Request Entity Too Large\r\n"
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize("endless", [b"x-header: " + b"y" * 100 + b"\r\n", b"y" * 100])
+async def test_a_head_without_end_is_refused(live: Live, endless: bytes) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", live.port)
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(2000):
+            writer.write(endless * 100)
+            await asyncio.wait_for(writer.drain(), 20)
+        pytest.fail("the server takes all that is sent")
+    writer.close()
+    assert await alive(live)
+
+
+async def test_a_head_of_many_kilobytes_is_taken(live: Live) -> None:
+    headers = {f"x-{number}": "y" * 1000 for number in range(50)}
+    assert (await live.client.get("/livez", headers=headers)).status_code == 200
+
+
+async def test_a_workflow_with_too_many_dependencies_is_refused(client: httpx2.AsyncClient) -> None:
+    names = [f"{number}" for number in range(800)]
+    jobs = [{"name": name, "command": "x", "depends_on": names[:position]} for position, name in enumerate(names)]
+    jobs += [{"command": "x", "depends_on": names} for _ in range(230)]
+    response = await client.post("/workflows", json={"jobs": jobs})
+    assert (response.status_code, response.json()["type"]) == (413, "/problems/too-large")
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000 + b"]" * 100_000, b'{"command":' * 100_000, b'{"a":[' * 50_000])

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -79,7 +78,7 @@ def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None
 
 @pytest.fixture(scope="module")
 def known(server: str) -> dict[str, str]:
-    """Ids of what exists: a workflow, and a job that has ended, so that waiting for it and following it come to an end."""
+    """Ids of what exists: a workflow and its job, which has ended, so that waiting for it and following it end too."""
     with httpx2.Client(base_url=server, headers=AUTHORIZATION) as client:
         workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
         job_id = workflow["jobs"][0]["id"]
@@ -129,7 +128,9 @@ def accepts_what_is_valid(_: Any, response: Any, case: schemathesis.Case) -> Non
 
 
 @api.parametrize()
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(
+    max_examples=15, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 def test_every_operation_answers_as_documented(case: schemathesis.Case, server: str, known: dict[str, str]) -> None:
     if case.path_parameters and not (case.meta and case.meta.is_negative_at(ParameterLocation.PATH)):
         case.path_parameters = {name: known[name] for name in case.path_parameters}

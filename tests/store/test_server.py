@@ -5,8 +5,7 @@ from servers import Bench, start_server
 
 from workron.connection import Connection
 from workron.errors import StoreUnavailable, StoreUnsuitable
-from workron.models import ServerInfo
-from workron.serverinfo import check, nearly_full
+from workron.serverinfo import ServerInfo, check, nearly_full
 from workron.settings import Settings
 from workron.store import Store
 from workron.valkey import server_binary
