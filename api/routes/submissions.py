@@ -75,7 +75,7 @@ async def submit_job(request: Request) -> Response:
     job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
     submitted = await context.store.submit([job], idempotency=_idempotency(request, raw))
     [job_id] = submitted.ids
-    stored = await context.store.job(job_id)
+    stored = submitted.stored[0] if submitted.stored else await context.store.job(job_id)
     return _answer(submitted, schemas.job_document(stored), f"/jobs/{job_id}")
 
 
@@ -98,7 +98,7 @@ async def submit_jobs(request: Request) -> Response:
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
     submitted = await context.store.submit(jobs, idempotency=_idempotency(request, raw))
-    stored = await context.store.jobs(submitted.ids)
+    stored = submitted.stored or await context.store.jobs(submitted.ids)
     document = schemas.list_document(schemas.job_document(job) for job in stored if job is not None)
     return _answer(submitted, document)
 
