@@ -45,20 +45,20 @@ class Heartbeat:
                 pause_s = min(self._every_s, 0.5)
             await asyncio.sleep(pause_s)
 
-    async def tick(self) -> dict[str, Beat]:
+    async def tick(self) -> dict[int, Beat]:
         """Send one heartbeat. Leases count from before it was sent."""
         held = self._held()
         sent_at = boottime_s()
         beats = await self._source.heartbeat(self._info(), held)
-        kept = [fence for job_id, fence in held if beats[job_id] is not Beat.LOST]
+        kept = [fence for _, fence in held if beats[fence] is not Beat.LOST]
         self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
         for job_id, fence in held:
             attempt = self._executor.attempts.get(fence)
             if attempt is None:
                 continue  # it ended meanwhile
-            if beats[job_id] is Beat.LOST:
+            if beats[fence] is Beat.LOST:
                 log.warning("lease lost", job=job_id, attempt=attempt.claim.attempt, worker=self._info().id)
                 attempt.lose()
-            elif beats[job_id] is Beat.CANCEL:
+            elif beats[fence] is Beat.CANCEL:
                 attempt.cancel()
         return beats

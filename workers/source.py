@@ -21,8 +21,8 @@ class JobSource(Protocol):
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         """Report results and claim jobs in one call."""
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
-        """Prove life and renew the leases of attempts (job, fence)."""
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+        """Prove life and renew the leases of attempts (job, fence); answers by fence."""
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         """Give attempts (job, fence) back unfinished."""
@@ -65,7 +65,7 @@ class RedisSource:
         with suppress(StoreUnavailable):  # the reaper goes on
             await self._store.upkeep.propagate()
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
         return await self._store.attempts.heartbeat(info, held)
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:

@@ -106,12 +106,15 @@ class Attempts:
             self._call_lost = False  # this answer is remembered: an older copy on its way gets STALE
         return Claimed(claims, more=_MORE[word], next_due_in_ms=due_ms if due_ms >= 0 else None)
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[str, Beat]:
-        """Renew the leases of all running attempts (id, fence), and the worker's own description."""
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+        """Renew the leases of all running attempts (id, fence), and the worker's own description; answers by fence.
+
+        A worker may hold two attempts of one job: one that it has lost and does not know of, and the next one.
+        """
         flat: list[Arg] = [part for pair in held for part in pair]
         about = orjson.dumps(asdict(info))
         reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
-        return {job_id: Beat(word.decode()) for (job_id, _), word in zip(held, reply[1:], strict=True)}
+        return {fence: Beat(word.decode()) for (_, fence), word in zip(held, reply[1:], strict=True)}
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         """Give running attempts back unfinished; they don't count."""

@@ -54,7 +54,7 @@ async def test_heartbeats_keep_the_lease(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     for _ in range(12):
-        assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.id: Beat.OK}
+        assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.OK}
         reaped = await store.upkeep.reap()
         assert (reaped.requeued, reaped.ended) == (0, 0)
         await asyncio.sleep(QUICK.lease_ms / 1000 / 6)
@@ -76,7 +76,7 @@ async def test_a_heartbeat_renews_even_if_its_key_has_gone(bench: Bench) -> None
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await bench.client.delete(bench.keys.heartbeat(job_id))
-    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {job_id: Beat.OK}
+    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.OK}
     assert await bench.client.pttl(bench.keys.heartbeat(job_id)) > 0
 
 
@@ -85,8 +85,18 @@ async def test_a_heartbeat_of_a_lost_lease_is_told_so_and_renews_nothing(bench: 
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await reap_all(store)
-    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {job_id: Beat.LOST}
+    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.LOST}
     assert not await bench.client.exists(bench.keys.heartbeat(job_id))
+
+
+async def test_a_lost_attempt_is_told_apart_from_the_next_one_of_the_same_job(store: Store) -> None:
+    """Answers by job would have renewed the lost attempt, and its command would have run on beside the next one."""
+    await submit(store, new_job())
+    (first,) = await claim(store)
+    await reap_all(store)
+    (second,) = await claim(store)
+    beats = await store.attempts.heartbeat(WORKER, [(first.id, first.fence), (second.id, second.fence)])
+    assert beats == {first.fence: Beat.LOST, second.fence: Beat.OK}
 
 
 async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench: Bench) -> None:
@@ -112,7 +122,7 @@ async def test_nothing_is_reaped_for_one_lease_after_all_were_away(bench: Bench)
     await bench.client.hincrby(bench.keys.meta, "last_pass", -10_000)
     await asyncio.sleep(QUICK.lease_ms / 1000 + 0.02)
     assert (await store.upkeep.reap()).waiting
-    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]))[got.id] is Beat.OK
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]))[got.fence] is Beat.OK
     await asyncio.sleep(QUICK.lease_ms / 1000 * 0.8)
     await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
     await asyncio.sleep(QUICK.lease_ms / 1000 * 0.3)
