@@ -233,8 +233,8 @@ def _refuse_repeats(dependencies: Sequence[Dependency]) -> None:
 
 
 def _epoch_ms(text: str) -> int:
-    """Return the time as milliseconds since 1970, at least 0."""
+    """Return the time as milliseconds since 1970, at least 1: for the store, 0 is none."""
     at_ms = (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(milliseconds=1)
     if at_ms > _LATEST_MS:
         raise ValueError("is too far in the future")
-    return max(0, at_ms)
+    return max(1, at_ms)

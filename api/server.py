@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ _BACKLOG: Final = 2048
 def run(settings: Settings) -> int:
     """Serve until a stop signal comes; returns the exit code. Raises StartupError and the like before it serves."""
     lifeline.watch()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every parked client holds a connection
     logs.configure(settings, process="api")
     return asyncio.run(_run(settings))
 

@@ -12,15 +12,18 @@
 -- ARGV[7]  remember      '1': the caller had a reply lost; remember an empty answer too
 -- ARGV[8]  retry_ms      wait before the second attempt, ms; doubles with each further one
 -- ARGV[9]  retry_max_ms  longest wait between two attempts, ms
--- ARGV[10..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
+-- ARGV[10]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between
+-- ARGV[11..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
 --                        output offset ('' for none), output total, output data
 --
 -- Returns {word of the claim (see claim) | "NONE", next_due_ms, propagate, results, claim, …}
--- propagate: 1 when edges are left to visit; results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN", status}, …}
+-- propagate: 1 when edges are left to visit
+-- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN", status}, …}, the successes first
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local lease_ms, floor, remember = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
 local retry_ms, retry_max_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local successes = ARGV[10]
 local WIDTH, EDGES = 10, 200
 
 -- Exponential backoff with jitter: between half and all of base × 2^(attempt - 1), at most the cap.
@@ -29,8 +32,8 @@ local function backoff(attempt, jitter)
   return math.floor(full * (0.5 + 0.5 * jitter))
 end
 
-local function finish(at)
-  local id, fence = ARGV[at], ARGV[at + 1]
+-- Accept an attempt's outcome under its fence; `write` stores its last output then.
+local function finish(id, fence, outcome, jitter, write)
   local job = read(id)
   if not job then
     return { 'UNKNOWN', '' }
@@ -44,23 +47,27 @@ local function finish(at)
     end
     return { 'LOST', job.status }
   end
-  if ARGV[at + 7] ~= '' then
-    write_output(id, fence, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
+  if write then
+    write()
   end
-  local reason = ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
-  local status = conclude(job, {
-    fence = fence,
-    reason = reason,
-    exit_code = ARGV[at + 3],
-    signal = ARGV[at + 4],
-    error = ARGV[at + 5],
-  }, backoff(job.attempts, tonumber(ARGV[at + 6])))
-  return { 'ACCEPTED', status }
+  outcome.fence = fence
+  return { 'ACCEPTED', conclude(job, outcome, outcome.reason and backoff(job.attempts, jitter)) }
+end
+
+local function finish_in_full(at)
+  local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
+  local outcome = { reason = reason, exit_code = ARGV[at + 3], signal = ARGV[at + 4], error = ARGV[at + 5] }
+  return finish(id, fence, outcome, tonumber(ARGV[at + 6]), ARGV[at + 7] ~= '' and function()
+    write_output(id, fence, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
+  end)
 end
 
 local results = {}
-for at = 10, #ARGV, WIDTH do
-  results[#results + 1] = finish(at)
+for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
+  results[#results + 1] = finish(id, fence, { exit_code = '0' })
+end
+for at = 11, #ARGV, WIDTH do
+  results[#results + 1] = finish_in_full(at)
 end
 flush()
 local propagating = propagate(EDGES)

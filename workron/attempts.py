@@ -71,21 +71,25 @@ class Attempts:
         At most `MAX_RESULTS` results. One whose fence is stale is answered LEASE_LOST and changes nothing.
         """
         request = request or ClaimRequest(worker, (), 0, "")
-        flat: list[Arg] = []
-        for result in results:
-            flat += _result_args(result)
+        plain = [result for result in results if _is_plain(result)]
+        others = [result for result in results if not _is_plain(result)]
         try:
             reply = await self._scripts.finish(
                 **self._claim_args(request),
                 retry_ms=self._policy.retry_ms,
                 retry_max_ms=self._policy.retry_max_ms,
-                results=flat,
+                successes=" ".join([f"{result.id} {result.fence}" for result in plain]),
+                results=[arg for result in others for arg in _result_args(result)],
             )
         except StoreUnavailable:
             self._call_lost = True
             raise
         word, due_ms, propagating, verdicts, *claims = reply
-        finished = [_finished(result.id, *verdict) for result, verdict in zip(results, verdicts, strict=True)]
+        answered = {
+            result.fence: _finished(result.id, *verdict)
+            for result, verdict in zip([*plain, *others], verdicts, strict=True)
+        }
+        finished = [answered[result.fence] for result in results]
         return Exchanged(finished, self._claimed(word, due_ms, claims), bool(propagating))
 
     def _claim_args(self, request: ClaimRequest) -> dict[str, Any]:
@@ -148,6 +152,11 @@ class Attempts:
         async for message in self._connection.messages(self._keys.cancels):
             worker, job_id, fence = message.split()
             yield worker, job_id, int(fence)
+
+
+def _is_plain(result: Result) -> bool:
+    """Whether id and fence say all: the usual success, without output."""
+    return result.output is None and result.outcome.reason is None
 
 
 def _result_args(result: Result) -> list[Arg]:

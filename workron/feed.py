@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from workron.connection import BLOCK_S, Connection
 from workron.errors import StoreUnavailable
 from workron.keys import Keys
+from workron.signals import happens
 from workron.tasks import end
 
 RECHECK_S: Final = 5.0
@@ -38,8 +39,7 @@ class Feed:
             if self._reader is None:
                 self._ready.clear()
                 self._reader = asyncio.create_task(self._read())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), RECHECK_S)
+            await happens(self._ready, within_s=RECHECK_S)
             yield signal
         finally:
             self._waiters[job_id].discard(signal)

@@ -107,7 +107,9 @@ class Listing:
 
     async def _workflow(self, workflow: str, place: Place | None, count: int) -> Steps:
         key = self._keys.workflow_jobs(workflow)
-        end = await self._connection.call("LLEN", key) if place is None else int(place[0])
+        end = await self._connection.call("LLEN", key)
+        if place is not None:
+            end = min(int(place[0]), end)
         while end > 0:
             begin = max(0, end - count)
             ids = await self._connection.call("LRANGE", key, begin, end - 1)

@@ -131,9 +131,10 @@ class Scripts:
         remember: bool,
         retry_ms: int,
         retry_max_ms: int,
+        successes: str,
         results: Iterable[Arg],
     ) -> Any:
-        call = (worker, request, queues, limit, lease_ms, floor, int(remember), retry_ms, retry_max_ms)
+        call = (worker, request, queues, limit, lease_ms, floor, int(remember), retry_ms, retry_max_ms, successes)
         return await self._run("finish", *call, *results)
 
     async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:

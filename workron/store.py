@@ -8,7 +8,6 @@ One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call 
 to repeat then, because it is idempotent by id, request id or fence (a repeated `retry` of the present run is refused).
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -40,6 +39,7 @@ from workron.reading import Reader
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
 from workron.settings import Settings
+from workron.signals import happens
 from workron.submission import Submitter
 from workron.upkeep import Upkeep
 
@@ -218,8 +218,7 @@ class Store:
                 rest_s = ends_at - time.monotonic()
                 if job.status.terminal or rest_s <= 0:
                     return job
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), min(rest_s, RECHECK_S))
+                await happens(changed, within_s=min(rest_s, RECHECK_S))
 
     @asynccontextmanager
     async def changes(self, job_id: str) -> AsyncIterator[AsyncIterator[None]]:
@@ -230,8 +229,7 @@ class Store:
                 while True:
                     changed.clear()
                     yield
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(changed.wait(), RECHECK_S)
+                    await happens(changed, within_s=RECHECK_S)
 
             yield signals()
 

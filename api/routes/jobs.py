@@ -94,8 +94,7 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     context = context_of(request)
     job = await context.store.job(_checked(job_id))
     if query.wait and not job.status.terminal:
-        ended = await context.while_wanted(request, context.store.wait(job_id, query.wait))
-        job = ended or await context.store.job(job_id)
+        job = await context.while_wanted(request, context.store.wait(job_id, query.wait)) or job
     return schemas.json_response(schemas.job_document(job))
 
 

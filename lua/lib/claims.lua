@@ -1,14 +1,14 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 
 local CLAIM_FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'batch', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd',
+  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd',
 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 
 -- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[7], row[8], row[9], row[10], row[11] }
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10] }
 end
 
 -- Make due jobs pending; returns whether more are due.
@@ -55,7 +55,7 @@ local function start(id, row, worker, fence, lease_ms)
     'worker', worker, 'started_at', int(NOW))
   redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. int(NOW), 'PX', lease_ms)
   index(P .. 'leases', id, NOW + tonumber(lease_ms))
-  local job = { queue = row[2] or 'default', workflow = row[6] }
+  local job = { queue = row[2] or 'default', workflow = row[5] }
   count_job(job, 'pending', -1)
   count_job(job, 'running', 1)
   append(moves, 'running', id)
@@ -82,7 +82,7 @@ local function claim(worker, queues, limit, lease_ms, floor)
         budget = budget - 1
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
-          and (row[3] or '5') == priority and not row[5] then
+          and (row[3] or '5') == priority then
           fence = fence + 1
           claims[#claims + 1] = start(id, row, worker, fence, lease_ms)
         end

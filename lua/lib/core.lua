@@ -9,10 +9,11 @@ local NOW = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 
 local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true }
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
-local FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'max_attempts', 'run', 'fence', 'workflow', 'children', 'batch',
-  'cancel_requested_at', 'run_at', 'edge_cursor', 'broken', 'reason', 'timeout_ms', 'started_at', 'worker',
-  'caused_by', 'ended_fence', 'ended_as',
+-- What most transitions need of a job is read at once, the rest when it is asked for.
+local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason' }
+local NUMBERS = { -- field → its value where the hash has none
+  attempts = 0, max_attempts = 3, run = 1, broken = 0,
+  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
 }
 
 -- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
@@ -28,36 +29,36 @@ local function queue_key(queue)
   return P .. 'queue:' .. queue
 end
 
--- Read what the transitions need of a job; nil when there is none (or its key is broken: the rest of a batch goes on).
+local JOB = {} -- fields that are read when they are asked for
+
+function JOB.__index(job, name)
+  local value = redis.call('HGET', job_key(job.id), name)
+  if NUMBERS[name] ~= nil then
+    value = value and tonumber(value) or NUMBERS[name]
+  elseif name == 'priority' then
+    value = value or '5'
+  end
+  job[name] = value
+  return value
+end
+
+-- Read a job; nil when there is none (or its key is broken: the rest of a batch goes on).
 local function read(id)
-  local row = redis.pcall('HMGET', job_key(id), unpack(FIELDS))
+  local row = redis.pcall('HMGET', job_key(id), unpack(FIRST))
   if type(row) ~= 'table' or row.err or not row[1] then
     return nil
   end
-  return {
+  return setmetatable({
     id = id,
     status = row[1],
-    queue = row[2] or 'default',
-    priority = row[3] or '5',
-    attempts = tonumber(row[4] or 0),
-    max_attempts = tonumber(row[5] or 3),
-    run = tonumber(row[6] or 1),
-    fence = row[7],
-    workflow = row[8],
-    children = row[9],
-    batch = row[10],
-    cancel_requested_at = row[11] and tonumber(row[11]),
-    run_at = row[12] and tonumber(row[12]),
-    edge_cursor = row[13] and tonumber(row[13]),
-    broken = tonumber(row[14] or 0),
-    reason = row[15],
-    timeout_ms = row[16] and tonumber(row[16]),
-    started_at = row[17] and tonumber(row[17]),
-    worker = row[18],
-    caused_by = row[19],
-    ended_fence = row[20],
-    ended_as = row[21],
-  }
+    fence = row[2],
+    queue = row[3] or 'default',
+    workflow = row[4],
+    children = row[5],
+    batch = row[6],
+    cancel_requested_at = row[7] and tonumber(row[7]),
+    reason = row[8],
+  }, JOB)
 end
 
 -- A submission in chunks is not visible before it is open.

@@ -1,14 +1,37 @@
 """The key that the tests of the API use, and the API on a real socket."""
 
 import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 
+from api.openapi import DocumentedApi
+from api.server import bind, serve
 from workron.signals import StopSignals
 
 KEY = "a-key-for-tests-only"
 AUTHORIZATION = {"authorization": f"Bearer {KEY}"}
+START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
+"""What `python -c` runs as an API process."""
+
+
+def environment(redis: str, namespace: str, folder: Path) -> tuple[int, dict[str, str]]:
+    """Return a free port, and the environment of an API process that listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port, os.environ | {
+        "WORKRON_REDIS": redis,
+        "WORKRON_NAMESPACE": namespace,
+        "WORKRON_PORT": str(port),
+        "WORKRON_API_KEY": KEY,
+        "WORKRON_DATA_DIR": str(folder),
+        "WORKRON_LOG_FORMAT": "json",
+    }
 
 
 @dataclass
@@ -19,3 +42,17 @@ class Live:
     client: httpx2.AsyncClient
     signals: StopSignals
     serving: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def running(app: DocumentedApi) -> AsyncIterator[Live]:
+    """Serve the application on a free port, and stop it at the end."""
+    with closing(bind("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        signals = StopSignals()
+        serving = asyncio.create_task(serve(app, app.state.context.stopping, listener, signals))
+        url = f"http://127.0.0.1:{port}"
+        async with httpx2.AsyncClient(base_url=url, headers=AUTHORIZATION, timeout=30) as client:
+            yield Live(port, client, signals, serving)
+        signals.stop()
+        await serving

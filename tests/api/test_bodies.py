@@ -140,9 +140,9 @@ def test_the_shortest_timeout_is_not_rounded_to_none() -> None:
     ("run_at", "at_ms"),
     [
         ("1970-01-01T00:00:01.5Z", 1500),
-        ("1970-01-01t01:00:00+01:00", 0),
+        ("1970-01-01t01:00:02+01:00", 2000),
         ("2030-01-01T00:00:00.123456789Z", 1_893_456_000_123),
-        ("0001-01-01T00:00:00+23:59", 0),
+        ("0001-01-01T00:00:00+23:59", 1),
     ],
 )
 def test_run_at_becomes_milliseconds_since_1970(run_at: str, at_ms: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+import structlog.testing
 
 from tests.api.live import AUTHORIZATION, Live
 
@@ -114,11 +115,17 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(live:
     body = json.dumps({"command": "x" * 1000}).encode()
     head = f"POST /jobs HTTP/1.1\r\nhost: localhost\r\nauthorization: {AUTHORIZATION['authorization']}\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    with structlog.testing.capture_logs() as logs:
+        await _leave_in_the_middle(live, head.encode() + body[:500])
+        assert await alive(live)
+    assert not [line for line in logs if line["log_level"] == "error"]
+    assert len((await live.client.get("/jobs")).json()["data"]) == 1
+
+
+async def _leave_in_the_middle(live: Live, start: bytes) -> None:
     for _ in range(5):
         _, writer = await asyncio.open_connection("127.0.0.1", live.port)
-        writer.write(head.encode() + body[:500])
+        writer.write(start)
         await writer.drain()
         writer.close()
         await writer.wait_closed()
-    assert await alive(live)
-    assert len((await live.client.get("/jobs")).json()["data"]) == 1

@@ -1,7 +1,6 @@
 """The OpenAPI document against the running server: what it says is what happens."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,10 +18,9 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.app import create_app
-from tests.api.live import AUTHORIZATION, KEY
+from tests.api.live import AUTHORIZATION, KEY, START, environment
 from workron.settings import Settings
 
-START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
 DOCUMENT = create_app(None, Settings(), KEY).openapi()  # type: ignore[arg-type] # no route is called
 OPERATIONS = [operation for operations in DOCUMENT["paths"].values() for operation in operations.values()]
 
@@ -45,17 +43,9 @@ api = schemathesis.openapi.from_dict(
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API as a process of its own on a real server."""
     folder = tmp_path_factory.mktemp("api")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    environment = os.environ | {
-        "WORKRON_REDIS": valkey_url,
-        "WORKRON_NAMESPACE": f"openapi-{os.getpid()}",
-        "WORKRON_PORT": str(port),
-        "WORKRON_API_KEY": KEY,
-        "WORKRON_DATA_DIR": str(folder),
-    }
+    port, env = environment(valkey_url, f"openapi-{os.getpid()}", folder)
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-c", START], env=environment, stderr=log, cwd=folder)
+        process = subprocess.Popen([sys.executable, "-c", START], env=env, stderr=log, cwd=folder)
     url = f"http://127.0.0.1:{port}"
     _wait_until_it_answers(url, process)
     yield url

@@ -1,7 +1,6 @@
 """The process `workron api`: where it listens, what keeps it from starting, how it ends."""
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -12,10 +11,8 @@ import pytest
 from conftest import WaitUntil
 
 from api.server import bind
-from tests.api.live import AUTHORIZATION, KEY
+from tests.api.live import AUTHORIZATION, START, environment
 from workron.errors import StartupError
-
-START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
 
 
 def test_a_port_that_is_taken_is_told_in_one_line() -> None:
@@ -50,18 +47,9 @@ def test_a_port_is_free_again_as_soon_as_its_server_has_ended() -> None:
 async def test_a_signal_stops_the_process_with_exit_code_0(
     url: str, namespace: str, tmp_path: Path, wait_until: WaitUntil, number: signal.Signals
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    environment = os.environ | {
-        "WORKRON_REDIS": url,
-        "WORKRON_NAMESPACE": namespace,
-        "WORKRON_PORT": str(port),
-        "WORKRON_API_KEY": KEY,
-        "WORKRON_DATA_DIR": str(tmp_path),
-        "WORKRON_LOG_FORMAT": "json",
-    }
+    port, env = environment(url, namespace, tmp_path)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", START, env=environment, stderr=asyncio.subprocess.PIPE, cwd=tmp_path
+        sys.executable, "-c", START, env=env, stderr=asyncio.subprocess.PIPE, cwd=tmp_path
     )
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=AUTHORIZATION) as client:
 

@@ -36,6 +36,29 @@ async def test_a_submitted_job_is_answered_whole_and_found_at_its_location(clien
     assert (await client.get(response.headers["location"])).json() == job
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"argv": ["a", "ü", ""], "queue": "q", "priority": 9, "max_attempts": 1, "env": {"A": "1"}, "cwd": "/"},
+        {"command": "x", "delay": 60},
+        {"command": "x", "delay": 0},
+        {"command": "x", "delay": 0.0004},
+        {"command": "x", "run_at": "2099-01-01T00:00:00Z"},
+        {"command": "x", "run_at": "1999-01-01T00:00:00Z"},
+        {"command": "x", "run_at": "1970-01-01T00:00:00Z"},
+        {"command": "x", "timeout": 0.0004},
+    ],
+)
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/bulk"])
+async def test_the_answer_to_a_submission_is_the_job_as_it_is_stored(
+    client: httpx2.AsyncClient, path: str, fields: dict[str, Any]
+) -> None:
+    answer = (await client.post(path, json={"jobs": [fields]} if path == "/jobs/bulk" else fields)).json()
+    job = answer["data"][0] if path == "/jobs/bulk" else answer
+    schemas.Job.model_validate(job)
+    assert (await client.get(f"/jobs/{job['id']}")).json() == job
+
+
 async def test_a_job_with_a_delay_or_a_time_is_scheduled_for_it(client: httpx2.AsyncClient) -> None:
     later = await submit(client, command="x", delay=60)
     assert (later["status"], later["run_at"] > later["created_at"]) == ("scheduled", True)
@@ -194,13 +217,13 @@ async def test_the_form_of_the_json_does_not_matter_for_a_repeat(client: httpx2.
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [("/jobs", {"command": "y"}), ("/jobs/bulk", {"jobs": [{"command": "x"}]})],
+    [("/jobs/bulk", {"jobs": [{"command": "y"}]}), ("/workflows", {"jobs": [{"command": "x"}]})],
 )
 async def test_a_key_used_for_another_request_is_a_conflict(
     client: httpx2.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     headers = {"idempotency-key": "again"}
-    await client.post("/jobs", json={"command": "x"}, headers=headers)
+    await client.post("/jobs/bulk", json={"jobs": [{"command": "x"}]}, headers=headers)
     response = await client.post(path, json=body, headers=headers)
     assert (response.status_code, response.json()["type"]) == (409, "/problems/idempotency-conflict")
 

@@ -2,15 +2,19 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 from builders import claim, finish
-from conftest import WaitUntil
+from conftest import WaitUntil, start_server
 
+from api.app import create_app
 from api.openapi import DocumentedApi
-from tests.api.live import Live
+from tests.api.live import KEY, Live, running
 from workron.models import Outcome, OutputPatch, Reason
+from workron.settings import Settings
 from workron.store import Store
+from workron.valkey import server_binary
 
 SOON_S = 10
 """Far less than the waits that are asked for, far more than an answer takes."""
@@ -122,7 +126,33 @@ async def test_following_goes_on_with_the_output_of_the_next_attempt(live: Live,
             await store.upkeep.promote()
 
 
+async def test_a_followed_stream_outlives_a_restart_of_the_store(tmp_path: Path) -> None:
+    process = start_server(server_binary(), tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    settings = Settings(data_dir=tmp_path, redis=f"unix://{tmp_path / 'redis.sock'}")
+    try:
+        async with Store.connect(settings) as store, running(create_app(store, settings, KEY)) as live:
+            job_id = await submit(live)
+            [attempt] = await claim(store)
+            await store.attempts.write_output([(job_id, attempt.fence, OutputPatch(0, b"one", 3))])
+            query = {"follow": "true"}
+            async with live.client.stream("GET", f"/jobs/{job_id}/output", params=query) as response:
+                chunks = response.aiter_bytes()
+                assert await asyncio.wait_for(anext(chunks), SOON_S) == b"one"
+                process.kill()
+                process.wait(10)
+                assert (await live.client.get("/readyz")).status_code == 503
+                process = start_server(server_binary(), tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+                await store.attempts.write_output([(job_id, attempt.fence, OutputPatch(3, b"two", 6))])
+                assert await asyncio.wait_for(anext(chunks), SOON_S) == b"two"
+                await finish(store, attempt)
+                assert [chunk async for chunk in chunks] == []
+    finally:
+        process.kill()
+        process.wait(10)
+
+
 async def test_head_of_a_followed_output_does_not_stay_open(live: Live) -> None:
     job_id = await submit(live)
     answer = await asyncio.wait_for(live.client.head(f"/jobs/{job_id}/output", params={"follow": "true"}), SOON_S)
     assert answer.status_code == 200
+    await asyncio.wait_for(live.client.get("/livez"), SOON_S)  # on the same connection

@@ -118,3 +118,12 @@ async def test_a_bad_cursor_is_the_callers_fault(store: Store, cursor: str) -> N
             await store.list_jobs(JobFilter(status=status), cursor=cursor)
         except InvalidRequest:
             continue
+
+
+async def test_a_crafted_cursor_beyond_the_end_of_a_workflow_starts_at_its_end(store: Store) -> None:
+    """It made the listing walk down from 2^63, a page at a time."""
+    made = await store.submit([new_job(), new_job()], workflow="w", as_workflow=True)
+    where = JobFilter(workflow=made.workflow)
+    cursor = b"[9223372036854775807]".hex()
+    page = await store.list_jobs(where, limit=5, cursor=cursor)
+    assert len(page.jobs) == 2
