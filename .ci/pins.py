@@ -78,9 +78,7 @@ def reach(start: set[str], packages: dict[str, dict[str, Any]]) -> set[str]:
 def build_pins() -> list[str]:
     """Return exact versions of the build backend and what it needs (these never reach uv.lock)."""
     wanted = tomllib.loads(PYPROJECT.read_text())["build-system"]["requires"]
-    resolved = run(
-        "uv", "pip", "compile", "--universal", "--no-header", "--no-annotate", "-", given="\n".join(wanted)
-    )
+    resolved = run("uv", "pip", "compile", "--universal", "--no-header", "--no-annotate", "-", given="\n".join(wanted))
     return [line for line in resolved.splitlines() if PIN.match(line)]
 
 
