@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import hiredis
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
@@ -39,6 +40,29 @@ _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 Command = Sequence[str | int | float | bytes]
 
 
+class _PackedByHiredis:
+    """Packs commands in C: redis-py's own way costs 1.5 µs an argument, and a submission of 400 jobs has 3,000."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        name, *rest = args
+        return [hiredis.pack_command((*name.split(), *rest))]
+
+
+class _TcpConnection(_PackedByHiredis, connection.Connection):
+    pass
+
+
+class _TlsConnection(_PackedByHiredis, connection.SSLConnection):
+    pass
+
+
+class _UnixConnection(_PackedByHiredis, connection.UnixDomainSocketConnection):
+    pass
+
+
+_PACKED: Final = {kind.__mro__[2]: kind for kind in (_TcpConnection, _TlsConnection, _UnixConnection)}
+
+
 def build_client(url: str, *, connections: int = 16) -> Redis:
     """Return a client for `redis://`, `rediss://` or `unix://` that never retries by itself."""
     pool = BlockingConnectionPool.from_url(
@@ -52,6 +76,7 @@ def build_client(url: str, *, connections: int = 16) -> Redis:
         retry=Retry(NoBackoff(), 0),
         protocol=3,
     )
+    pool.connection_class = _PACKED[pool.connection_class]
     return Redis.from_pool(pool)
 
 

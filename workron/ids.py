@@ -12,16 +12,18 @@ import uuid_utils
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _VALUES: Final = {digit: value for value, digit in enumerate(_DIGITS)}
 _LENGTH: Final = 22
+_PAIR: Final = len(_DIGITS) ** 2
+_PAIRS: Final = [high + low for high in _DIGITS for low in _DIGITS]
 _PATTERN: Final = re.compile(r"[0-9A-Za-z]{22}")
 
 
 def encode(number: int) -> str:
     """Return the 22-character text of a 128-bit number."""
-    digits = []
-    for _ in range(_LENGTH):
-        number, rest = divmod(number, 62)
-        digits.append(_DIGITS[rest])
-    return "".join(reversed(digits))
+    pairs = []
+    for _ in range(_LENGTH // 2):
+        number, rest = divmod(number, _PAIR)
+        pairs.append(_PAIRS[rest])
+    return "".join(reversed(pairs))
 
 
 def decode(text: str) -> int:
@@ -49,5 +51,10 @@ def new_ids(count: int) -> list[str]:
 
 def ids_from(first: str, count: int) -> list[str]:
     """Return the `count` consecutive ids that start with `first`."""
-    number = decode(first)
-    return [encode(number + offset) for offset in range(count)]
+    start = decode(first)
+    texts: list[str] = []
+    while len(texts) < count:
+        high, low = divmod(start + len(texts), _PAIR)
+        prefix = encode(high)[2:]  # shared by all up to the next carry
+        texts += [prefix + pair for pair in _PAIRS[low : low + count - len(texts)]]
+    return texts
