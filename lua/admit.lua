@@ -14,14 +14,22 @@ if state ~= 'open' then
   return { 'CLOSED' }
 end
 
--- The state that the edges demand by now: parents may have ended while the batch was staged.
+-- The state that is due by now: parents may have ended, and times may have come, while the batch was staged.
+local function state_of(job)
+  if job.status == 'blocked' and redis.call('EXISTS', job_key(job.id) .. ':parents') == 1 then
+    return 'blocked'
+  end
+  return job.status == 'pending' and 'pending' or ready_state(job)
+end
+
 local function admit(job)
-  if job.broken > 0 then
+  if job.status == 'blocked' and job.broken > 0 then
     return skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
   end
-  local waits = redis.call('EXISTS', job_key(job.id) .. ':parents') == 1
-  local status = waits and 'blocked' or ready_state(job)
-  redis.call('HSET', job_key(job.id), 'status', status)
+  local status = state_of(job)
+  if status ~= job.status then
+    redis.call('HSET', job_key(job.id), 'status', status)
+  end
   redis.call('HDEL', job_key(job.id), 'batch')
   job.batch = nil
   enter(job, status)

@@ -5,7 +5,7 @@ states of all parents.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from workron import decode
 from workron.connection import Command, Connection
@@ -13,6 +13,9 @@ from workron.decode import Row
 from workron.errors import NotFound
 from workron.keys import Keys
 from workron.models import Job, Output, QueueState, Status, WorkerState, Workflow
+
+PAGE: Final = 1000
+"""Commands in one round trip."""
 
 
 class Reader:
@@ -29,13 +32,20 @@ class Reader:
         return found
 
     async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Return the jobs of these ids, None where there is none."""
+        """Return the jobs of these ids, None where there is none; any number."""
         rows = await self.rows(ids)
         return await self.complete(list(zip(ids, rows, strict=True)))
 
+    async def _read(self, commands: Sequence[Command]) -> list[Any]:
+        """Run reading commands in pages: a call has to answer in time, however many there are."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), PAGE):
+            replies += await self._connection.pipeline(commands[start : start + PAGE])
+        return replies
+
     async def rows(self, ids: Sequence[str]) -> list[Row | None]:
         """Return the hashes of these ids; None also while the job's submission is not open."""
-        replies = await self._connection.pipeline([("HGETALL", self._keys.job(job_id)) for job_id in ids])
+        replies = await self._read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         rows = [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
         batches = list({row["batch"].decode() for row in rows if row and "batch" in row})
         states = await self._connection.pipeline([("HGET", self._keys.batch(batch), "state") for batch in batches])
@@ -48,7 +58,7 @@ class Reader:
         parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
         commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
         commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
-        replies = await self._connection.pipeline(commands)
+        replies = await self._read(commands)
         beats = dict(zip(running, replies, strict=False))
         states = {
             parent: Status(state.decode()) if isinstance(state, bytes) else None

@@ -88,6 +88,7 @@ class MortalApi:
     """The test's side: `start` one, talk to it, then read its `life`."""
 
     def __init__(self, log_file: Path) -> None:
+        self._pid: int | None = None
         with log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, __file__],
@@ -108,6 +109,7 @@ class MortalApi:
 
     def stop(self) -> None:
         """Stop the one that was started last, as `workron up` would."""
+        assert self._pid
         os.kill(self._pid, signal.SIGTERM)
 
     def life(self) -> Life:
@@ -116,6 +118,7 @@ class MortalApi:
         while True:
             word, value = self._line()
             if word == "ended":
+                self._pid = None
                 return Life(calls, int(value))
             calls.append(value)
 
@@ -138,6 +141,8 @@ class MortalApi:
     ) -> None:
         assert self._process.stdin
         assert self._process.stdout
+        if self._pid:  # a test that failed has left it
+            os.kill(self._pid, signal.SIGKILL)
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()

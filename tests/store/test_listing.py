@@ -1,10 +1,14 @@
 """Listings: every job once, newest first, by the index that fits; cursors survive what happens in between."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from builders import after, claim, finish, new_job, submit
 from servers import Bench
 
 from workron import ids
+from workron.connection import Command
 from workron.errors import InvalidRequest
 from workron.models import Job, JobFilter, Outcome, Reason, Status
 from workron.store import Store
@@ -127,3 +131,20 @@ async def test_a_crafted_cursor_beyond_the_end_of_a_workflow_starts_at_its_end(s
     cursor = b"[9223372036854775807]".hex()
     page = await store.list_jobs(where, limit=5, cursor=cursor)
     assert len(page.jobs) == 2
+
+
+async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench) -> None:
+    """100,000 jobs in one pipeline did not come within the time of a call: what was stored was answered with 503."""
+    store = bench.store()
+    made = [new_job(id=job_id) for job_id in ids.new_ids(2_500)]
+    await store.submit(made)
+    sizes: list[int] = []
+    pipeline = store._connection.pipeline
+
+    async def counted(commands: Sequence[Command]) -> list[Any]:
+        sizes.append(len(commands))
+        return await pipeline(commands)
+
+    store._connection.pipeline = counted  # type: ignore[method-assign]
+    assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
+    assert max(sizes) == 1_000
