@@ -18,7 +18,7 @@
 --
 -- Returns {word of the claim (see claim) | "NONE", next_due_ms, propagate, results, claim, …}
 -- propagate: 1 when edges are left to visit
--- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN", status}, …}, the successes first
+-- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN" | "BROKEN", status}, …}, the successes first
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local lease_ms, floor, remember = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
@@ -54,17 +54,28 @@ local function finish(id, fence, outcome, jitter, write)
   return { 'ACCEPTED', conclude(job, outcome, outcome.reason and backoff(job.attempts, jitter)) }
 end
 
+local function finish_safely(id, ...)
+  local ok, result = pcall(finish, id, ...)
+  if not ok then
+    quarantine(id)
+    return { 'BROKEN', '' }
+  end
+  return result
+end
+
+-- A full server keeps the result and does without the output.
 local function finish_in_full(at)
   local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
   local outcome = { reason = reason, exit_code = ARGV[at + 3], signal = ARGV[at + 4], error = ARGV[at + 5] }
-  return finish(id, fence, outcome, tonumber(ARGV[at + 6]), ARGV[at + 7] ~= '' and function()
+  local has_output = ARGV[at + 7] ~= '' and not redis.call('HGET', KEYS[1], 'full')
+  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), has_output and function()
     write_output(id, fence, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
   end)
 end
 
 local results = {}
 for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
-  results[#results + 1] = finish(id, fence, { exit_code = '0' })
+  results[#results + 1] = finish_safely(id, fence, { exit_code = '0' })
 end
 for at = 11, #ARGV, WIDTH do
   results[#results + 1] = finish_in_full(at)

@@ -36,5 +36,6 @@ redis.call('ZADD', P .. 'batches', int(NOW), batch)
 if workflow ~= '' then
   redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', int(NOW), 'size', size, 'name', name)
 end
-remember_submission(key, fingerprint, first, size, workflow, ttl_ms)
+remember(key, fingerprint, first, size, workflow)
+flush_remembered(ttl_ms)
 return { 'OPEN' }

@@ -79,7 +79,10 @@ end
 
 local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', '0', int(limit))
 for _, id in ipairs(ids) do
-  look_at(id)
+  if not pcall(look_at, id) then
+    quarantine(id)
+    index(P .. 'leases', id, false)
+  end
 end
 redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
 flush()

@@ -7,27 +7,43 @@
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"} or
+-- {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
 local full = redis.call('HGET', KEYS[1], 'full')
 
-local function store(jobs, workflow)
-  local children, ids, queues = {}, {}, {}
+-- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
+local function write_jobs(jobs, workflow)
+  local children = {}
   for _, job in ipairs(jobs) do
     store_edges(job, children)
-    local status = job.waits and 'blocked' or ready_state(job)
-    store_job(job, status, workflow)
-    enter(job, status)
+    job.status = job.waits and 'blocked' or ready_state(job)
+    store_job(job, job.status, workflow)
+    if job.broken then
+      job.status = 'skipped' -- what its children in this call see
+    end
+  end
+  store_children(children)
+end
+
+local function erase(jobs)
+  for _, job in ipairs(jobs) do
+    redis.call('DEL', job_key(job.id), job_key(job.id) .. ':parents')
+  end
+end
+
+local function enter_jobs(jobs)
+  local ids, queues = {}, {}
+  for _, job in ipairs(jobs) do
+    enter(job, job.broken and 'blocked' or job.status)
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
-      job.status = 'skipped' -- what its children in this call see
     end
     ids[#ids + 1] = job.id
     queues[job.queue] = true
   end
-  store_children(children)
   for queue in pairs(queues) do
     redis.call('SADD', P .. 'queues', queue)
   end
@@ -49,12 +65,16 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
   if #unknown > 0 then
     return { 'UNKNOWN', unpack(unknown) }
   end
-  local ids = store(jobs, workflow)
+  if not pcall(write_jobs, jobs, workflow) then
+    erase(jobs)
+    return { 'BROKEN' }
+  end
+  local ids = enter_jobs(jobs)
   if workflow ~= '' then
     redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', int(NOW), 'size', size, 'name', name)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
-  remember_submission(key, fingerprint, ids[1], size, workflow, ttl_ms)
+  remember(key, fingerprint, ids[1], size, workflow)
   return { 'STORED', NOW }
 end
 
@@ -66,4 +86,5 @@ while ARGV[at] do
   at = behind
 end
 flush()
+flush_remembered(ttl_ms)
 return answers

@@ -65,7 +65,20 @@ local function forget_if_empty()
   redis.call('SREM', P .. 'queues', queue)
 end
 
-local ids = redis.call('ZRANGEBYSCORE', zset, '-inf', int(NOW - keep_ms), 'LIMIT', skip, int(limit))
+-- The oldest behind those passed over, by rank: `LIMIT` would walk over them one by one.
+local function oldest()
+  local first = tonumber(skip)
+  local members = redis.call('ZRANGE', zset, int(first), int(first + limit - 1), 'WITHSCORES')
+  local ids = {}
+  for i = 1, #members, 2 do
+    if tonumber(members[i + 1]) <= NOW - keep_ms then
+      ids[#ids + 1] = members[i]
+    end
+  end
+  return ids
+end
+
+local ids = oldest()
 for _, id in ipairs(ids) do
   local job = read(id)
   if not job or job.status ~= status then

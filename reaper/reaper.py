@@ -1,8 +1,13 @@
-"""The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader."""
+"""The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader.
+
+Leases are looked at on a timer of their own: what else there is to do takes as long as it takes, and a pass that comes
+late would be taken for an outage of everybody.
+"""
 
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +15,9 @@ import structlog
 
 from workron.errors import StoreUnavailable
 from workron.outage import Outage
+from workron.signals import happens
 from workron.store import Store
+from workron.tasks import end
 from workron.upkeep import Reaped, Swept, Upkeep
 
 SWEEP_EVERY_S: Final = 10.0
@@ -19,50 +26,48 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """What one pass did."""
+class Housekeeping:
+    """What one round of housekeeping did."""
 
-    reaped: Reaped
     tidied: int
     swept: Swept | None
 
 
 class Reaper:
-    """`tick` does one pass, `run` repeats it."""
+    """`reap` and `keep_house` do one pass each, `run` repeats them."""
 
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
         self._every_s = every_s
         self._swept_at = time.monotonic()
-        self._outage = Outage()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Make passes until told to stop. Passes of several reapers drift apart by jitter."""
+        """Make passes until told to stop."""
         log.info("reaper ready", every_s=self._every_s)
-        while not stopping.is_set():
-            try:
-                done = await self.tick()
-                self._outage.worked()
-                log.debug("pass", reaped=done.reaped.requeued + done.reaped.ended, tidied=done.tidied)
-            except StoreUnavailable as error:
-                self._outage.failed(error)
-            try:
-                async with asyncio.timeout(self._every_s * random.uniform(0.8, 1.0)):  # noqa: S311 - jitter
-                    await stopping.wait()
-            except TimeoutError:
-                continue
+        loops = [asyncio.create_task(self._repeat(do, stopping)) for do in (self.reap, self.keep_house)]
+        try:
+            stop = asyncio.create_task(stopping.wait())
+            await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in loops:
+                if task.done():
+                    task.result()
+        finally:
+            await end([stop, *loops])
         log.info("reaper stopped")
 
-    async def tick(self) -> Pass:
-        """Take back lost leases, start due jobs, go on with what others left behind; now and then sweep."""
-        reaped = await self._reap()
-        await self._upkeep.promote()
-        await self._upkeep.propagate()
-        tidied = await self._upkeep.tidy()
-        return Pass(reaped, tidied, await self._sweep_now_and_then())
+    async def _repeat(self, do: Callable[[], Awaitable[object]], stopping: asyncio.Event) -> None:
+        """Passes of several reapers drift apart by jitter."""
+        outage = Outage()
+        while not stopping.is_set():
+            try:
+                await do()
+                outage.worked()
+            except StoreUnavailable as error:
+                outage.failed(error)
+            await happens(stopping, within_s=self._every_s * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
 
-    async def _reap(self) -> Reaped:
-        """Reap page by page until one is not full."""
+    async def reap(self) -> Reaped:
+        """Take back lost leases, page by page until one is not full."""
         requeued = ended = alive = 0
         while True:
             page = await self._upkeep.reap()
@@ -72,11 +77,20 @@ class Reaper:
             if not page.more:
                 return Reaped(requeued, ended, alive, waiting=page.waiting)
 
+    async def keep_house(self) -> Housekeeping:
+        """Start due jobs, go on with what others left behind; now and then sweep."""
+        await self._upkeep.promote()
+        await self._upkeep.propagate()
+        tidied = await self._upkeep.tidy()
+        return Housekeeping(tidied, await self._sweep_now_and_then())
+
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
             return None
         self._swept_at = time.monotonic()
         swept = await self._upkeep.sweep()
-        if swept.deleted or swept.trimmed:
+        if swept.early:
+            log.warning("redis is full, finished jobs forgotten before their time", jobs=swept.early)
+        elif swept.deleted or swept.trimmed:
             log.info("swept", deleted=swept.deleted, trimmed=swept.trimmed)
         return swept

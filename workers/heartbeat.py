@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -44,6 +45,11 @@ class Heartbeat:
                 self._outage.failed(error)
                 pause_s = min(self._every_s, 0.5)
             await asyncio.sleep(pause_s)
+
+    async def renew_now(self) -> None:
+        """Send a heartbeat beside the usual ones; if Redis is away, they will tell."""
+        with suppress(StoreUnavailable):
+            await self.tick()
 
     async def tick(self) -> dict[int, Beat]:
         """Send one heartbeat. Leases count from before it was sent."""

@@ -10,6 +10,7 @@ from workron.errors import StoreUnavailable
 from workron.models import OutputPatch
 
 EVERY_S: Final = 0.5
+MAX_PATCHES: Final = 150
 MAX_BYTES: Final = 1_000_000
 """Bytes in one call; one patch is at most head and tail together."""
 
@@ -36,7 +37,7 @@ class OutputWriter:
             patch = None if attempt.task.done() else attempt.output.take()
             if patch is None:
                 continue
-            if len(patch.data) > room:
+            if len(patch.data) > room or len(calls[-1]) == MAX_PATCHES:
                 calls.append([])
                 room = MAX_BYTES
             calls[-1].append((attempt, patch))
@@ -46,11 +47,14 @@ class OutputWriter:
             await self._send(call)
 
     async def _send(self, call: list[tuple[Attempt, OutputPatch]]) -> None:
+        fences = {attempt.claim.fence for attempt, _ in call}
         try:
-            await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
+            refused = await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
         except StoreUnavailable:
-            for attempt, patch in call:
-                attempt.output.put_back(patch)
+            refused = fences
         finally:
-            self.under_way -= {attempt.claim.fence for attempt, _ in call}
+            self.under_way -= fences
             self._delivered.set()
+        for attempt, patch in call:
+            if attempt.claim.fence in refused:
+                attempt.output.put_back(patch)

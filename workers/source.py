@@ -27,8 +27,8 @@ class JobSource(Protocol):
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         """Give attempts (job, fence) back unfinished."""
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
-        """Store what running attempts (job, fence) have written."""
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
+        """Store what running attempts (job, fence) have written; returns the fences refused for now."""
 
     async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
         """Wait until there may be work; False when only the time has passed."""
@@ -71,8 +71,8 @@ class RedisSource:
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         await self._store.attempts.release(held)
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
-        await self._store.attempts.write_output(patches)
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
+        return await self._store.attempts.write_output(patches)
 
     async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
         if self._wake is None:

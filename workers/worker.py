@@ -23,15 +23,19 @@ from workron import __version__, ids
 from workron.attempts import MAX_RESULTS
 from workron.connection import BLOCK_S
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Result, Verdict, WorkerInfo
+from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
 from workron.tasks import end
 
 LOOK_S: Final = 15.0
 """A waiting worker looks for work so often without being woken: a wake-up dies with the worker that took it."""
+PATIENCE_S: Final = 15.0
+"""How long after the grace a stopping worker tries to deliver results while Redis is away."""
 MAX_OUTPUT: Final = 1_000_000
 """Bytes of output in one call."""
+
+_CUT_OFF: Final = Outcome(Reason.WORKER_LOST, error="the worker was ended while it ran")
 
 log = structlog.get_logger()
 
@@ -59,6 +63,7 @@ class Worker:
         self._hungry = asyncio.Event()
         self._stopping = False
         self._hurried = False
+        self._patient_until = 0.0
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed)
         self._heartbeat = Heartbeat(source, executor, settings.heartbeat_s, self._info, self._held_pairs, self._outage)
@@ -66,15 +71,20 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`; returns when nothing is held any more."""
         log.info("worker ready", worker=self.id, slots=self.slots, queues=list(self._queues))
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                tasks.create_task(self._heartbeat.run()),
-                tasks.create_task(self._output.run(self._held.values())),
-                tasks.create_task(self._listen_for_cancels()),
-                tasks.create_task(self._wait_for_work()),
-            ]
-            await self._serve()
-            await end(helpers)
+        loops = (
+            self._serve(),
+            self._heartbeat.run(),
+            self._output.run(self._held.values()),
+            self._listen_for_cancels(),
+            self._wait_for_work(),
+        )
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # only serving ends by itself: an error of any ends the worker
+        finally:
+            await end(tasks)
         log.info("worker stopped", worker=self.id)
 
     def stop(self) -> None:
@@ -83,6 +93,7 @@ class Worker:
             self._stopping = True
             self._changed.set()
             log.info("worker draining", worker=self.id, running=len(self._held), grace_s=self._grace_s)
+            self._patient_until = time.monotonic() + self._grace_s + PATIENCE_S
             asyncio.get_running_loop().call_later(self._grace_s, self._stop_commands)
 
     def stop_now(self) -> None:
@@ -128,7 +139,7 @@ class Worker:
                 break
             except StoreUnavailable as error:
                 self._outage.failed(error)
-                if self._hurried:
+                if self._gives_up(batch):
                     self._forget(batch)
                     return
                 await asyncio.sleep(0.2)
@@ -137,6 +148,10 @@ class Worker:
         for (attempt, outcome), finished in zip(batch, exchanged.finished, strict=True):
             self._log_end(attempt, outcome, finished)
         await self._start(exchanged.claimed, wanted, sent_at)
+
+    def _gives_up(self, batch: Sequence[tuple[Attempt, Outcome]]) -> bool:
+        """Whether to stop without Redis: at once with nothing to report, else some time after the grace."""
+        return self._stopping and (self._hurried or not batch or time.monotonic() > self._patient_until)
 
     def _request(self, limit: int) -> ClaimRequest:
         self._requests += 1
@@ -153,6 +168,8 @@ class Worker:
             return
         for claim in claimed.claims:
             self._run_one(claim, deadline)
+        if claimed.claims and deadline - boottime_s() < self._source.lease_ms / 2000:
+            await self._heartbeat.renew_now()  # the call took long: the next heartbeat could come too late
 
     def _look_when_due(self, due_in_ms: int | None) -> None:
         if self._due_timer is not None:
@@ -165,9 +182,15 @@ class Worker:
         log.debug("job started", job=claim.id, attempt=claim.attempt, worker=self.id)
         attempt = self._executor.start(claim, deadline)
         self._held[claim.fence] = attempt
-        attempt.task.add_done_callback(lambda task: self._on_end(attempt, task.result()))
+        attempt.task.add_done_callback(lambda task: self._on_end(attempt, task))
 
-    def _on_end(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _on_end(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            outcome = _CUT_OFF if task.cancelled() else task.result()
+        else:
+            claim = attempt.claim
+            log.error("attempt broke", job=claim.id, attempt=claim.attempt, worker=self.id, exc_info=error)
+            outcome = Outcome(Reason.SPAWN, error=f"the worker could not run it: {type(error).__name__}: {error}")
         self._ended.append((attempt, outcome))
         self._changed.set()
 

@@ -1,7 +1,7 @@
 """A worker's side of the store: claim attempts, prove that they live, report how they ended."""
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -14,10 +14,13 @@ from workron.errors import StoreUnavailable
 from workron.keys import Keys
 from workron.models import (
     Beat,
+    Claim,
     Claimed,
     ClaimRequest,
     Finished,
+    Outcome,
     OutputPatch,
+    Reason,
     Result,
     Status,
     Verdict,
@@ -28,6 +31,8 @@ from workron.scripts import Arg, Scripts
 
 MAX_RESULTS: Final = 150
 """Results, and claims, in one call."""
+MAX_BEATS: Final = 500
+"""Attempts renewed in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Attempts:
         self._policy = policy
         self._floor = 0
         self._call_lost = False
+        self._unreadable: list[Result] = []
+        """Results of claims that could not be read, on their way to the next call."""
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones."""
@@ -72,7 +79,8 @@ class Attempts:
         """
         request = request or ClaimRequest(worker, (), 0, "")
         plain = [result for result in results if _is_plain(result)]
-        others = [result for result in results if not _is_plain(result)]
+        unreadable, self._unreadable = self._unreadable, []
+        others = [result for result in results if not _is_plain(result)] + unreadable
         try:
             reply = await self._scripts.finish(
                 **self._claim_args(request),
@@ -83,6 +91,7 @@ class Attempts:
             )
         except StoreUnavailable:
             self._call_lost = True
+            self._unreadable += unreadable
             raise
         word, due_ms, propagating, verdicts, *claims = reply
         answered = {
@@ -104,33 +113,52 @@ class Attempts:
         }
 
     def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
-        claims = tuple(decode.claim(row, self._policy.lease_ms) for row in rows)
+        claims = tuple(self._decoded(rows))
         self._floor = max([self._floor, *(claim.fence for claim in claims)])
         if claims:
             self._call_lost = False  # this answer is remembered: an older copy on its way gets STALE
-        return Claimed(claims, more=_MORE[word], next_due_in_ms=due_ms if due_ms >= 0 else None)
+        return Claimed(
+            claims, more=_MORE[word] or len(claims) < len(rows), next_due_in_ms=due_ms if due_ms >= 0 else None
+        )
+
+    def _decoded(self, rows: Sequence[Any]) -> Iterator[Claim]:
+        """Yield claims; one that can't be read is reported as failed with the next results."""
+        for row in rows:
+            try:
+                yield decode.claim(row, self._policy.lease_ms)
+            except (ValueError, TypeError) as error:
+                outcome = Outcome(Reason.SPAWN, error=f"what is stored of this job can't be read: {error}")
+                self._unreadable.append(Result(row[0].decode(), int(row[1]), outcome))
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
         """Renew the leases of all running attempts (id, fence), and the worker's own description; answers by fence.
 
         A worker may hold two attempts of one job: one that it has lost and does not know of, and the next one.
         """
-        flat: list[Arg] = [part for pair in held for part in pair]
         about = orjson.dumps(asdict(info))
-        reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
-        return {fence: Beat(word.decode()) for (_, fence), word in zip(held, reply[1:], strict=True)}
+        beats: dict[int, Beat] = {}
+        for start in range(0, max(len(held), 1), MAX_BEATS):
+            page = held[start : start + MAX_BEATS]
+            flat: list[Arg] = [part for pair in page for part in pair]
+            reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
+            beats |= {fence: Beat(word.decode()) for (_, fence), word in zip(page, reply[1:], strict=True)}
+        return beats
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         """Give running attempts back unfinished; they don't count."""
         for start in range(0, len(held), MAX_RESULTS):
             await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> None:
-        """Store what running attempts (id, fence) have written since the last call."""
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
+        """Store what running attempts (id, fence) have written since the last call.
+
+        Returns the fences whose output was refused because the server is full: it has to be sent again later.
+        """
         flat: list[Arg] = []
         for job_id, fence, patch in patches:
             flat += [job_id, fence, patch.offset, patch.total, patch.data]
-        await self._scripts.output(flat)
+        reply = await self._scripts.output(flat)
+        return {fence for (_, fence, _), word in zip(patches, reply[1:], strict=True) if word == b"full"}
 
     async def wait_for_work(self, queues: Sequence[str], wake: Connection, timeout_s: float) -> bool:
         """Wait until one of the queues has news for a worker; False after the time (at most `BLOCK_S`)."""
@@ -139,7 +167,10 @@ class Attempts:
 
     async def pass_on(self, queues: Sequence[str]) -> None:
         """Put a wake-up back for another worker."""
-        await self._connection.pipeline([("LPUSH", self._keys.wake(queue), 1) for queue in queues])
+        wakes = [self._keys.wake(queue) for queue in queues]
+        await self._connection.pipeline(
+            [("LPUSH", wake, 1) for wake in wakes] + [("LTRIM", wake, 0, 0) for wake in wakes]
+        )
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[Connection]:
@@ -150,8 +181,9 @@ class Attempts:
     async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         """Yield (worker, job, fence) of each running attempt that is to be cancelled, as it is asked for."""
         async for message in self._connection.messages(self._keys.cancels):
-            worker, job_id, fence = message.split()
-            yield worker, job_id, int(fence)
+            match message.split():
+                case [worker, job_id, fence] if fence.isdecimal():
+                    yield worker, job_id, int(fence)
 
 
 def _is_plain(result: Result) -> bool:
@@ -182,6 +214,7 @@ _VERDICTS: Final = {
     b"RECORDED": Verdict.RECORDED,
     b"LOST": Verdict.LEASE_LOST,
     b"UNKNOWN": Verdict.UNKNOWN,
+    b"BROKEN": Verdict.BROKEN,
 }
 
 

@@ -169,8 +169,8 @@ class Listing:
     async def _pending(self, queue: str | None, place: Place | None, count: int) -> Steps:
         """Yield queue by queue, priority by priority, each list from its tail.
 
-        Claims shorten a list at its head, submissions lengthen it at its tail: counted from the tail nothing is missed,
-        and what comes twice is told by its id.
+        Claims shorten a list at its head, submissions lengthen it at its tail: a page begins behind the last job of the
+        one before, wherever that stands by now; if it has left the list, as far from the tail as it stood.
         """
         for name in await self._reader.queue_names() if queue is None else [queue]:
             for priority in reversed(PRIORITIES):
@@ -185,15 +185,19 @@ class Listing:
         self, queue: str, priority: int, place: Place | None, count: int
     ) -> AsyncIterator[tuple[str, int]]:
         key = self._keys.pending(queue, priority)
-        behind = 0 if place is None else int(place[2])
+        behind = 0 if place is None else await self._behind(key, int(place[2]), str(place[3]))
         while ids := await self._connection.call("LRANGE", key, -behind - count, -behind - 1):
             for raw in reversed(ids):
                 behind += 1
-                job_id = raw.decode()
-                if place is None or job_id < str(place[3]):
-                    yield job_id, behind
+                yield raw.decode(), behind
             if len(ids) < count:
                 return
+
+    async def _behind(self, key: str, behind: int, job_id: str) -> int:
+        """Return how far from the tail to go on behind this job, which stood `behind` from it."""
+        length: int = await self._connection.call("LLEN", key)
+        at = await self._connection.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", max(behind, 0) + FEW)
+        return min(behind, length) if at is None else length - int(at)
 
 
 def _behind(member: tuple[int, str], place: tuple[int, str], newest_first: bool) -> bool:

@@ -192,6 +192,8 @@ class Verdict(StrEnum):
     LEASE_LOST = "lease_lost"
     UNKNOWN = "unknown"
     """No such job."""
+    BROKEN = "broken"
+    """What Redis holds of the job is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer to a claim. Empty and not `more`: there is nothing to do now; look again at `next_due_at_ms`."""
+    """The answer to a claim. Empty and not `more`: there is nothing to do now; look again in `next_due_in_ms`."""
 
     claims: tuple[Claim, ...] = ()
     more: bool = False

@@ -4,8 +4,10 @@ A page of jobs costs a fixed number of round trips: the rows, then the heartbeat
 states of all parents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import structlog
 
 from workron import decode
 from workron.connection import Command, Connection
@@ -13,6 +15,8 @@ from workron.decode import Row
 from workron.errors import NotFound
 from workron.keys import Keys
 from workron.models import Job, Output, QueueState, Status, WorkerState, Workflow
+
+log = structlog.get_logger()
 
 PAGE: Final = 1000
 """Commands in one round trip."""
@@ -36,7 +40,7 @@ class Reader:
         rows = await self.rows(ids)
         return await self.complete(list(zip(ids, rows, strict=True)))
 
-    async def _read(self, commands: Sequence[Command]) -> list[Any]:
+    async def read(self, commands: Sequence[Command]) -> list[Any]:
         """Run reading commands in pages: a call has to answer in time, however many there are."""
         replies: list[Any] = []
         for start in range(0, len(commands), PAGE):
@@ -45,26 +49,39 @@ class Reader:
 
     async def rows(self, ids: Sequence[str]) -> list[Row | None]:
         """Return the hashes of these ids; None also while the job's submission is not open."""
-        replies = await self._read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
-        rows = [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+        rows = await self._raw_rows(ids)
         batches = list({row["batch"].decode() for row in rows if row and "batch" in row})
-        states = await self._connection.pipeline([("HGET", self._keys.batch(batch), "state") for batch in batches])
+        states = await self.read([("HGET", self._keys.batch(batch), "state") for batch in batches])
         hidden = {batch.encode() for batch, state in zip(batches, states, strict=True) if state != b"open"}
+        gone = {batch.encode() for batch, state in zip(batches, states, strict=True) if state is None}
+        if gone:  # admitted between the two reads, or given up: the hash knows by now
+            again = [place for place, row in enumerate(rows) if row and row.get("batch") in gone]
+            for place, row in zip(again, await self._raw_rows([ids[place] for place in again]), strict=True):
+                rows[place] = row
         return [None if row is None or row.get("batch") in hidden else row for row in rows]
+
+    async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
+        replies = await self.read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
+        return [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+
+    async def missing(self, ids: Sequence[str]) -> list[str]:
+        """Return which of these jobs are not stored."""
+        found = await self.read([("EXISTS", self._keys.job(job_id)) for job_id in ids])
+        return [job_id for job_id, exists in zip(ids, found, strict=True) if exists == 0]
 
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
         """Turn hashes into jobs: adds last heartbeats and the states of parents."""
-        running = [job_id for job_id, row in rows if row and row["status"] == b"running"]
+        running = [job_id for job_id, row in rows if row and row.get("status") == b"running"]
         parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
         commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
         commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
-        replies = await self._read(commands)
+        replies = await self.read(commands)
         beats = dict(zip(running, replies, strict=False))
         states = {
             parent: Status(state.decode()) if isinstance(state, bytes) else None
             for parent, state in zip(parents, replies[len(running) :], strict=True)
         }
-        return [None if row is None else decode.job(job_id, row, beats.get(job_id), states) for job_id, row in rows]
+        return [None if row is None else _job(job_id, row, beats.get(job_id), states) for job_id, row in rows]
 
     async def output(self, job_id: str) -> Output:
         """Return what is stored of the latest attempt that wrote something."""
@@ -103,6 +120,14 @@ class Reader:
         """Return the first jobs of a workflow, parents before their children."""
         ids = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), 0, limit - 1)
         return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
+
+
+def _job(job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | None]) -> Job | None:
+    try:
+        return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states)
+    except (KeyError, ValueError):
+        log.warning("a job's hash can't be read", job=job_id)
+        return None
 
 
 def scored(reply: Any) -> list[tuple[str, int]]:

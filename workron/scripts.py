@@ -1,8 +1,9 @@
 """The Lua transitions: loaded from `lua/`, one typed method each.
 
 A method takes what the file's header names, in its order, and returns the reply as it is: a list that starts with a
-status word. `Store` gives it meaning. All of them may be repeated: they are idempotent by id, request id or fence —
-except `retry` of the present run, which is not.
+status word. `Store` gives it meaning. They may be repeated, being idempotent by id, request id or fence — but not
+`retry`, nor a `cancel` that names no run: it could hit the next one. `claim` and `finish` are repeated by who calls
+them, who has to know that a reply was lost.
 """
 
 import hashlib
@@ -117,7 +118,8 @@ class Scripts:
         floor: int,
         remember: bool,
     ) -> Any:
-        return await self._run("claim", worker, request, queues, limit, lease_ms, floor, int(remember))
+        args = (worker, request, queues, limit, lease_ms, floor, int(remember))
+        return await self._run("claim", *args, repeat=False)
 
     async def finish(
         self,
@@ -135,7 +137,7 @@ class Scripts:
         results: Iterable[Arg],
     ) -> Any:
         call = (worker, request, queues, limit, lease_ms, floor, int(remember), retry_ms, retry_max_ms, successes)
-        return await self._run("finish", *call, *results)
+        return await self._run("finish", *call, *results, repeat=False)
 
     async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:
         return await self._run("heartbeat", worker, lease_ms, stop_ms, about, *held)
@@ -147,7 +149,7 @@ class Scripts:
         return await self._run("output", *patches)
 
     async def cancel(self, job_id: str, run: str) -> Any:
-        return await self._run("cancel", job_id, run)
+        return await self._run("cancel", job_id, run, repeat=bool(run))
 
     async def retry(self, job_id: str, run: str) -> Any:
         return await self._run("retry", job_id, run, repeat=False)

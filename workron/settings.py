@@ -86,8 +86,10 @@ class Settings(BaseSettings):
     retry_max_delay: Duration = Field(3600.0, description="longest wait between two attempts")
     kill_grace: Duration = Field(5.0, description="time between TERM and KILL for a command that is stopped")
     shutdown_grace: Duration = Field(30.0, description="how long a stopping worker lets its commands finish")
-    retention_done: Duration = Field(86_400.0, description="how long done, cancelled and skipped jobs are kept")
-    retention_failed: Duration = Field(7 * 86_400.0, description="how long failed jobs are kept")
+    retention_done: Duration = Field(86_400.0, description="how long done and cancelled jobs are kept")
+    retention_failed: Duration = Field(
+        7 * 86_400.0, description="how long failed jobs, and those skipped because of them, are kept"
+    )
 
     log_format: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else json")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")

@@ -5,7 +5,7 @@
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
-to repeat then, because it is idempotent by id, request id or fence (a repeated `retry` of the present run is refused).
+to repeat then, because it is idempotent by id, request id or fence; `cancel` and `retry` are if they name the run.
 """
 
 import time
@@ -43,14 +43,6 @@ from workron.signals import happens
 from workron.submission import Submitter
 from workron.upkeep import Upkeep
 
-EDGES: Final = 200
-"""Edges visited in one call."""
-MAX_RESULTS: Final = 150
-"""Results, and claims, in one call."""
-LEASES: Final = 100
-SWEPT: Final = 100
-
-
 SCHEMA: Final = 1
 """Version of what is stored in Redis."""
 
@@ -75,8 +67,8 @@ class Store:
         self._connection = connection
         self._keys = Keys(namespace)
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
-        self._submitter = Submitter(self._scripts)
         self._reader = Reader(connection, self._keys)
+        self._submitter = Submitter(self._scripts, self._reader.missing)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
@@ -112,10 +104,13 @@ class Store:
         """
         info = await server_info(self._connection)
         check(info, allow_eviction=allow_eviction)
-        await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
-        schema = int(await self._connection.call("HGET", self._keys.meta, "schema"))
-        if schema != SCHEMA:
-            raise StoreUnsuitable(f"the keys in Redis are of version {schema}, this Workron knows version {SCHEMA}")
+        schema = await self._connection.call("HGET", self._keys.meta, "schema")
+        if schema is None:  # a full server would refuse this write, and has to be drained by those who start now
+            await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
+        elif int(schema) != SCHEMA:
+            raise StoreUnsuitable(
+                f"the keys in Redis are of version {int(schema)}, this Workron knows version {SCHEMA}"
+            )
         return info
 
     async def health(self) -> Health:

@@ -7,7 +7,7 @@ would admit the rest.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -16,7 +16,14 @@ from typing import Any, Final
 import orjson
 
 from workron import ids
-from workron.errors import IdempotencyConflict, StoreFull, StoreUnavailable, UnknownDependency
+from workron.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    StoreBroken,
+    StoreFull,
+    StoreUnavailable,
+    UnknownDependency,
+)
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -106,8 +113,9 @@ class Submitter:
     throughput of many.
     """
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
         self._scripts = scripts
+        self._missing = missing
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling: asyncio.Task[None] | None = None
 
@@ -115,6 +123,9 @@ class Submitter:
         self, jobs: Sequence[NewJob], *, workflow: str, name: str, idempotency: Idempotency | None
     ) -> Submitted:
         """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents stand before their children."""
+        for job in jobs:
+            if len({edge.job for edge in job.depends_on}) < len(job.depends_on):
+                raise InvalidRequest("depends_on names a job twice", field="depends_on")
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
         plan = list(chunks(jobs))
@@ -142,6 +153,9 @@ class Submitter:
             try:
                 replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
             except Exception as error:  # noqa: BLE001 - raised again by each who waits
+                if isinstance(error, StoreUnavailable):  # the others would wait as long, one call after the other
+                    together += self._waiting
+                    self._waiting.clear()
                 replies = [copy(error) for _ in together]
             for (_, _, answer), reply in zip(together, replies, strict=True):
                 if answer.done():  # who waited for it has gone
@@ -166,6 +180,10 @@ class Submitter:
     async def _stage_and_open(
         self, plan: Sequence[Chunk], jobs: Sequence[NewJob], workflow: str, name: str, key: str, fingerprint: str
     ) -> Any:
+        own = {job.id for job in jobs}
+        parents = {edge.job for job in jobs for edge in job.depends_on if edge.job not in own}
+        if missing := await self._missing(list(parents)):  # found out before anything is written
+            raise UnknownDependency(missing)
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
             for number, chunk in enumerate(plan):
@@ -292,6 +310,8 @@ def _judge(reply: Any) -> Submitted | None:
             raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
         case [b"UNKNOWN", *unknown]:
             raise UnknownDependency(list(dict.fromkeys(one.decode() for one in unknown)))
+        case [b"BROKEN"]:
+            raise StoreBroken("a job that this depends on is damaged in Redis; nothing was stored", retry_after_s=5.0)
         case [b"FULL"]:
             raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
         case [b"CLOSED" | b"INCOMPLETE"]:

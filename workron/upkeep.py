@@ -1,11 +1,13 @@
 """The reaper's side of the store: what keeps the system in order, in bounded steps, by any number of processes."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from workron.connection import Connection
 from workron.keys import Keys
-from workron.models import QueueState, Status
+from workron.models import PRIORITIES, QueueState, Status
 from workron.policy import Policy
 from workron.reading import Reader
 from workron.scripts import Scripts
@@ -17,6 +19,9 @@ LEASES: Final = 100
 SWEPT: Final = 100
 TRIMMED: Final = 500
 """Most edges, leases, finished jobs and list entries in one call."""
+EARLY: Final = 2000
+"""Finished jobs that a full server forgets before their time, in one sweep."""
+FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Swept:
 
     deleted: int = 0
     trimmed: int = 0
+    early: int = 0
+    """Deleted before their time, on a full server."""
 
 
 class Upkeep:
@@ -87,35 +94,53 @@ class Upkeep:
         return await self._submitter.tidy([batch.decode() for batch in batches])
 
     async def sweep(self) -> Swept:
-        """Delete finished jobs whose retention has passed, and dead ids in the lists of waiting jobs."""
-        deleted = trimmed = 0
-        for queue in await self._reader.queues():
-            trimmed += await self._trim(queue)
-            for status in (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED):
+        """Delete finished jobs whose retention has passed, and dead ids in the lists of waiting jobs.
+
+        On a full server some of the oldest finished jobs leave before their time: it would accept no work until then.
+        """
+        queues = await self._reader.queues()
+        trimmed = await self._trim(queues)
+        full = bool(nearly_full(await server_info(self._connection)))
+        early, deleted = 0, 0
+        for queue in queues:
+            for status in FINISHED:
                 if queue.counts[status]:
                     deleted += await self._sweep(queue.name, status)
-        return Swept(deleted, trimmed)
+                if queue.counts[status] and full and early < EARLY:
+                    early += await self._sweep(queue.name, status, keep_ms=0, most=EARLY - early)
+        return Swept(deleted, trimmed, early)
 
-    async def _sweep(self, queue: str, status: Status) -> int:
-        failed = status is Status.FAILED
-        keep_ms = self._policy.retention_failed_ms if failed else self._policy.retention_done_ms
+    async def _sweep(self, queue: str, status: Status, *, keep_ms: int | None = None, most: int | None = None) -> int:
+        if keep_ms is None:
+            long = status in (
+                Status.FAILED,
+                Status.SKIPPED,
+            )  # a skipped job is needed to re-arm it by its parent's retry
+            keep_ms = self._policy.retention_failed_ms if long else self._policy.retention_done_ms
         total, skip, more = 0, 0, 1
-        while more:
+        while more and (most is None or total < most):
             _, deleted, kept, more = await self._scripts.sweep(queue, status, keep_ms, skip, SWEPT)
             total += deleted
             skip += kept
         return total
 
-    async def _trim(self, queue: QueueState) -> int:
-        """Clean the pending lists of a queue in which ids of cancelled jobs outnumber the waiting ones."""
-        lengths = await self._connection.pipeline([("LLEN", self._keys.pending(queue.name, p)) for p in range(1, 10)])
-        dead = sum(lengths) - queue.counts[Status.PENDING]
-        if dead <= max(1000, queue.counts[Status.PENDING]):
-            return 0
-        total = 0
-        for priority, length in enumerate(lengths, start=1):
-            place = 0 if length else -1
-            while place >= 0:
-                _, place, dropped = await self._scripts.trim(queue.name, priority, place, TRIMMED)
-                total += dropped
+    async def _trim(self, queues: Sequence[QueueState]) -> int:
+        """Clean pending lists in which ids of cancelled jobs outnumber the waiting ones."""
+        lists = [(queue, priority) for queue in queues for priority in PRIORITIES]
+        lengths = await self._reader.read([("LLEN", self._keys.pending(queue.name, p)) for queue, p in lists])
+        total: Counter[str] = Counter()
+        for (queue, _), length in zip(lists, lengths, strict=True):
+            total[queue.name] += length
+        trimmed = 0
+        for (queue, priority), length in zip(lists, lengths, strict=True):
+            waiting = queue.counts[Status.PENDING]
+            if length and total[queue.name] - waiting > max(1000, waiting):
+                trimmed += await self._trim_list(queue.name, priority)
+        return trimmed
+
+    async def _trim_list(self, queue: str, priority: int) -> int:
+        place = total = 0
+        while place >= 0:
+            _, place, dropped = await self._scripts.trim(queue, priority, place, TRIMMED)
+            total += dropped
         return total

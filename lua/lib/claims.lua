@@ -16,7 +16,7 @@ local function promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(NOW), 'LIMIT', '0', int(limit))
   for _, id in ipairs(due) do
     local job = read(id)
-    if job and job.status == 'scheduled' and not job.batch then
+    if job and job.status == 'scheduled' then
       redis.call('HSET', job_key(id), 'status', 'pending')
       move(job, 'pending')
     else
@@ -49,7 +49,7 @@ local function pop_call(queue)
 end
 
 local function start(id, row, worker, fence, lease_ms)
-  local attempt = tonumber(row[4] or 0) + 1
+  local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key = job_key(id)
   redis.call('HSET', key, 'status', 'running', 'attempts', int(attempt), 'fence', int(fence),
     'worker', worker, 'started_at', int(NOW))
@@ -104,10 +104,11 @@ local function hint_left(queues)
   end
 end
 
--- Split a request id `<incarnation>:<counter>`.
-local function parse_request(request)
+-- Whether a request `<incarnation>:<counter>` was overtaken by the last one; ids of another form never are.
+local function is_overtaken(request, last)
   local incarnation, counter = string.match(request, '^(.*):(%d+)$')
-  return incarnation, tonumber(counter)
+  local last_incarnation, last_counter = string.match(last, '^(.*):(%d+)$')
+  return incarnation and incarnation == last_incarnation and tonumber(counter) < tonumber(last_counter)
 end
 
 -- What an equal, earlier request got and still holds.
@@ -132,12 +133,8 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, remem
   if last[1] == request then
     return 'CLAIMED', claims_held(last[2]), -1
   end
-  if last[1] then
-    local incarnation, counter = parse_request(request)
-    local last_incarnation, last_counter = parse_request(last[1])
-    if incarnation < last_incarnation or (incarnation == last_incarnation and counter < last_counter) then
-      return 'STALE', {}, -1
-    end
+  if last[1] and is_overtaken(request, last[1]) then
+    return 'STALE', {}, -1
   end
   local due_left = promote(DUE_BUDGET)
   flush()
@@ -151,7 +148,7 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, remem
     redis.call('HSET', key, 'request', request, 'claims', table.concat(held, ' '))
     redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
   end
-  if #claims == limit then
+  if #claims == limit or exhausted then
     hint_left(queues)
   end
   if #claims == 0 and (exhausted or due_left) then

@@ -29,7 +29,8 @@ local function queue_key(queue)
   return P .. 'queue:' .. queue
 end
 
-local JOB = {} -- fields that are read when they are asked for
+-- The other fields are read when they are first asked for: as they are then, also by this script's own writes.
+local JOB = {}
 
 function JOB.__index(job, name)
   local value = redis.call('HGET', job_key(job.id), name)
@@ -59,6 +60,11 @@ local function read(id)
     cancel_requested_at = row[7] and tonumber(row[7]),
     reason = row[8],
   }, JOB)
+end
+
+-- A broken key of one job spares the others: the job is noted, and passed over.
+local function quarantine(id)
+  redis.call('SADD', P .. 'quarantine', id)
 end
 
 -- A submission in chunks is not visible before it is open.

@@ -45,7 +45,7 @@ local function settle(job, parent)
     return -- its admission settles it
   end
   local armed = job.status == 'blocked'
-  local skipped = job.status == 'skipped' and job.reason == 'upstream'
+  local skipped = job.status == 'skipped'
   if armed and job.broken > 0 then
     skip(job, parent)
   elseif (armed or skipped) and job.broken == 0 then
@@ -58,15 +58,36 @@ local function settle(job, parent)
   end
 end
 
+-- `caused_by` names a parent whose edge is broken, the first one as long as it is.
+local function blame(child, parent, change)
+  local cause = child.broken > 0 and child.caused_by
+  if change > 0 and child.broken == 1 then
+    cause = parent.id
+  elseif change < 0 and cause == parent.id then
+    local edges = redis.call('HGETALL', job_key(child.id) .. ':parents')
+    for i = 2, #edges, 2 do
+      if string.sub(edges[i], 1, 1) == '!' then
+        cause = edges[i - 1]
+        break
+      end
+    end
+  end
+  if not cause then
+    redis.call('HDEL', job_key(child.id), 'caused_by')
+  elseif cause ~= child.caused_by then
+    redis.call('HSET', job_key(child.id), 'caused_by', cause)
+  end
+end
+
 local function visit(parent, when, child_id)
   local child = read(child_id)
-  if not child or not (child.batch or child.status == 'blocked' or child.status == 'skipped' or child.status == 'cancelled') then
+  if not child or not (child.status == 'blocked' or child.status == 'skipped' or child.status == 'cancelled') then
     return
   end
   local key = job_key(child_id) .. ':parents'
   local was = redis.call('HGET', key, parent.id)
   local now = edge_state(parent, when)
-  if was == now or (not was and child.status ~= 'blocked' and not child.batch) then
+  if was == now or (not was and child.status == 'cancelled') then
     return
   end
   if now then
@@ -81,9 +102,7 @@ local function visit(parent, when, child_id)
   if change ~= 0 then
     child.broken = child.broken + change
     redis.call('HSET', job_key(child_id), 'broken', int(child.broken))
-    if change > 0 then
-      redis.call('HSET', job_key(child_id), 'caused_by', parent.id)
-    end
+    blame(child, parent, change)
   end
   settle(child, parent)
 end
@@ -102,7 +121,9 @@ local function propagate(budget)
       edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + budget - 1))
       for _, edge in ipairs(edges) do
         local when, child_id = string.match(edge, '^(%a+):(.+)$')
-        visit(parent, when, child_id)
+        if not pcall(visit, parent, when, child_id) then
+          quarantine(child_id)
+        end
       end
       redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + #edges))
     end

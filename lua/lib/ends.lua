@@ -53,7 +53,7 @@ local function requeue(job, delay_ms, outcome)
     fields[#fields + 1] = int(job.run_at)
   end
   if outcome.fence then
-    for _, value in ipairs({ 'ended_fence', outcome.fence, 'ended_as', status, 'ended_code', outcome.exit_code or '' }) do
+    for _, value in ipairs({ 'ended_fence', outcome.fence, 'ended_as', status }) do
       fields[#fields + 1] = value
     end
   end

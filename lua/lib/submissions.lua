@@ -107,9 +107,14 @@ local function store_job(job, status, workflow, batch)
   redis.call('HSET', job_key(job.id), unpack(fields))
 end
 
+local remembered = {} -- key → its entry, of submissions of this call
+
 -- What an Idempotency-Key was used for: nil, or 'REPEATED' with first id, count and workflow, or 'MISMATCH'.
 local function earlier(key, fingerprint)
-  local value = key ~= '' and redis.call('GET', P .. 'idempotency:' .. key)
+  if key == '' then
+    return nil
+  end
+  local value = remembered[key] or redis.call('GET', P .. 'idempotency:' .. key)
   if not value then
     return nil
   end
@@ -120,8 +125,15 @@ local function earlier(key, fingerprint)
   return { 'REPEATED', first, size, workflow }
 end
 
-local function remember_submission(key, fingerprint, first, size, workflow, ttl_ms)
+local function remember(key, fingerprint, first, size, workflow)
   if key ~= '' then
-    redis.call('SET', P .. 'idempotency:' .. key, fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow, 'PX', ttl_ms)
+    remembered[key] = fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow
+  end
+end
+
+-- Write the entries of Idempotency-Keys, after all else: what an entry names must be there.
+local function flush_remembered(ttl_ms)
+  for key, entry in pairs(remembered) do
+    redis.call('SET', P .. 'idempotency:' .. key, entry, 'PX', ttl_ms)
   end
 end

@@ -18,7 +18,7 @@ from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped] # it has no st
 SCRIPTS = read_scripts(Path(__file__).resolve().parents[2] / "lua")
 OFFERED: Final = {
     "ARGV", "KEYS", "cjson", "error", "ipairs", "math", "next", "pairs", "redis", "select", "setmetatable", "string",
-    "table", "tonumber", "tostring", "type", "unpack",
+    "pcall", "table", "tonumber", "tostring", "type", "unpack",
 }  # fmt: skip
 """Globals of a Redis script that all servers offer."""
 GETGLOBAL: Final = 5
