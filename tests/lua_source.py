@@ -47,7 +47,9 @@ class Source:
 
     def calls(self, names: Mapping[str, object], body: str | None = None) -> set[str]:
         """Return which of these functions are called."""
-        return set(re.findall(r"(?<![\w.:])(\w+)\(", self.body if body is None else body)) & names.keys()
+        code = self.body if body is None else body
+        called = re.findall(r"(?<![\w.:])(\w+)\(", code) + re.findall(r"\bpcall\((\w+)", code)
+        return set(called) & names.keys()
 
 
 class Script(Source):

@@ -231,12 +231,12 @@ async def test_nothing_is_left_open_and_nobody_unreaped(executor: Executor) -> N
     assert len(os.listdir("/proc/self/fd")) == before
     assert children() == children_before
     assert str(executor.guardian.pid) in children()
+    assert not executor.attempts
 
 
 def children() -> list[str]:
     """The processes that this one has started: with the servers of other tests among them."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    assert not executor.attempts
 
 
 # --- unusual systems -------------------------------------------------------------------------------------------------
