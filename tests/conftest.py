@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from consistency import Audit
 from servers import KINDS, Bench, start_server
 
 from workron.store import Store
@@ -51,7 +52,10 @@ async def bench(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator
     url = None if kind == "fake" else request.getfixturevalue(f"{kind}_url")
     bench = Bench(kind, url, namespace)
     yield bench
+    damaged = request.node.get_closest_marker("damaged") is not None
+    problems = [] if damaged else await Audit(bench.client, bench.keys).problems()
     await bench.aclose()
+    assert problems == []
 
 
 @pytest.fixture

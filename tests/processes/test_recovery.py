@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from builders import after, new_job, submit
 from conftest import WaitUntil
 from servers import Bench
@@ -14,6 +15,7 @@ from servers import Bench
 from workron.models import Job, Reason, Status
 from workron.store import Store
 
+pytestmark = pytest.mark.chaos
 LEASE_S = 1.5
 
 

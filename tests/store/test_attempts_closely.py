@@ -60,6 +60,7 @@ async def test_a_fence_is_higher_than_the_last_one_though_the_clock_went_back(be
     assert got.fence == 9_000_000_000_001
 
 
+@pytest.mark.damaged
 async def test_an_id_in_the_list_of_another_queue_or_priority_is_dropped(bench: Bench) -> None:
     store = bench.store()
     (job_id,) = await submit(store, new_job(queue="a", priority=7))

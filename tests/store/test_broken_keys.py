@@ -8,6 +8,7 @@ from workron.errors import StoreBroken
 from workron.models import Status
 
 
+@pytest.mark.damaged
 async def test_a_key_of_the_wrong_type_is_reported_as_such(bench: Bench) -> None:
     store = bench.store()
     await bench.client.set(bench.keys.queue("default"), "what?")
@@ -15,6 +16,7 @@ async def test_a_key_of_the_wrong_type_is_reported_as_such(bench: Bench) -> None
         await submit(store, new_job())
 
 
+@pytest.mark.damaged
 async def test_a_damaged_job_spares_the_others_of_a_claim(bench: Bench) -> None:
     store = bench.store()
     first, broken, last = await submit(store, new_job(), new_job(), new_job())

@@ -236,6 +236,7 @@ async def test_a_damaged_field_left_the_rest_of_a_claim_running_without_a_lease(
     assert await bench.client.zscore(bench.keys.leases, good) is not None
 
 
+@pytest.mark.damaged
 async def test_a_damaged_child_stopped_every_worker(bench: Bench) -> None:
     store = bench.store()
     (parent,) = await submit(store, new_job())
@@ -247,6 +248,7 @@ async def test_a_damaged_child_stopped_every_worker(bench: Bench) -> None:
     assert await bench.client.smembers(f"{bench.keys.prefix}quarantine") == {damaged.encode()}
 
 
+@pytest.mark.damaged
 async def test_a_damaged_heartbeat_stopped_the_reaper(bench: Bench) -> None:
     store = bench.store()
     damaged, good = await submit(store, new_job(), new_job())
@@ -257,6 +259,7 @@ async def test_a_damaged_heartbeat_stopped_the_reaper(bench: Bench) -> None:
     assert (await store.job(good)).status is Status.PENDING
 
 
+@pytest.mark.damaged
 async def test_a_damaged_hash_failed_the_whole_listing(bench: Bench) -> None:
     store = bench.store()
     damaged, good = await submit(store, new_job(), new_job())

@@ -104,6 +104,7 @@ async def test_jobs_claimed_and_submitted_between_pages_shift_nothing(store: Sto
     assert [job.id for job in (*page.jobs, *rest)] == [job.id for job in reversed(made[5:])]
 
 
+@pytest.mark.damaged
 async def test_many_jobs_that_ended_in_the_same_millisecond_are_all_listed(bench: Bench) -> None:
     store = bench.store()
     made = await submit(store, *(new_job() for _ in range(60)))

@@ -1,0 +1,21 @@
+"""`python -m bench.bare PORT`: a FastAPI route that validates the body of `POST /jobs` and does nothing with it."""
+
+import asyncio
+import sys
+from typing import Any
+
+from fastapi import FastAPI
+
+from api.bodies import NewJob
+from api.server import Server, bind
+
+app = FastAPI()
+
+
+@app.post("/jobs", status_code=201)
+async def submit(job: NewJob) -> dict[str, Any]:
+    return {"id": "0" * 22, "command": job.command, "status": "pending"}
+
+
+if __name__ == "__main__":
+    asyncio.run(Server(app).serve(sockets=[bind("127.0.0.1", int(sys.argv[1]))]))

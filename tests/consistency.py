@@ -1,0 +1,112 @@
+"""An audit of a namespace: every job is where its status says, every count is right, nothing is left over.
+
+The store's tests end with it. It counts everything anew from the job hashes.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+from redis.asyncio import Redis
+
+from workron.keys import Keys
+from workron.models import PRIORITIES, TERMINAL, Status
+
+Row = Mapping[str, str]
+INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
+
+
+class Audit:
+    """Reads a whole namespace, then tells what does not fit together."""
+
+    def __init__(self, client: Redis, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+        self.jobs: dict[str, Row] = {}
+
+    async def problems(self) -> list[str]:
+        await self._read_jobs()
+        found: list[str] = []
+        queues = [name.decode() for name in await self._client.smembers(self._keys.queues)]
+        for queue in queues:
+            found += await self._queue(queue)
+        found += await self._running_and_scheduled()
+        found += await self._workflows()
+        for job_id, row in self.jobs.items():
+            found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
+        return found
+
+    async def _hash(self, key: str | bytes) -> Row:
+        return {
+            name.decode(): value.decode("utf-8", "replace") for name, value in (await self._client.hgetall(key)).items()
+        }
+
+    async def _read_jobs(self) -> None:
+        prefix = self._keys.job("")
+        async for key in self._client.scan_iter(f"{prefix}*", count=1000):
+            job_id = key.decode().removeprefix(prefix)
+            if ":" in job_id:
+                continue
+            row = await self._hash(key)
+            if row and ("batch" not in row or await self._is_open(row["batch"])):
+                self.jobs[job_id] = row
+
+    async def _is_open(self, batch: str) -> bool:
+        return bool(await self._client.hget(self._keys.batch(batch), "state") == b"open")
+
+    def _admitted(self, queue: str | None = None) -> Iterator[tuple[str, Row]]:
+        for job_id, row in self.jobs.items():
+            if "batch" not in row and queue in (None, row.get("queue", "default")):
+                yield job_id, row
+
+    async def _queue(self, queue: str) -> list[str]:
+        counted = Counter(row["status"] for _, row in self._admitted(queue))
+        said = await self._hash(self._keys.queue(queue))
+        found = [
+            f"queue {queue} counts {said.get(status, '0')} {status}, not {counted[status]}"
+            for status in Status
+            if int(said.get(status, "0")) != counted[status]
+        ]
+        for status in INDEXED:
+            members = {one.decode() for one in await self._client.zrange(self._keys.index(queue, status), 0, -1)}
+            actual = {job_id for job_id, row in self._admitted(queue) if row["status"] == status}
+            found += [f"{one}: in the wrong of {queue}:{status}" for one in members ^ actual]
+        waiting: set[tuple[str, str]] = set()
+        for priority in PRIORITIES:
+            ids = await self._client.lrange(self._keys.pending(queue, priority), 0, -1)
+            waiting |= {(one.decode(), str(priority)) for one in ids}
+        pending = {(i, row.get("priority", "5")) for i, row in self._admitted(queue) if row["status"] == "pending"}
+        return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting]
+
+    async def _running_and_scheduled(self) -> list[str]:
+        found = []
+        for key, status in ((self._keys.leases, "running"), (self._keys.due, "scheduled")):
+            members = {one.decode() for one in await self._client.zrange(key, 0, -1)}
+            actual = {job_id for job_id, row in self._admitted() if row["status"] == status}
+            found += [f"{one}: {status}, or not, against its index" for one in members ^ actual]
+        every = {one.decode() for one in await self._client.zrange(self._keys.jobs, 0, -1)}
+        return found + [f"{one}: against the index of all jobs" for one in every ^ dict(self._admitted()).keys()]
+
+    async def _workflows(self) -> list[str]:
+        found = []
+        for workflow in {row["workflow"] for row in self.jobs.values() if "workflow" in row}:
+            said = await self._hash(self._keys.workflow(workflow))
+            counted = Counter(row["status"] for _, row in self._admitted() if row.get("workflow") == workflow)
+            for status in Status:
+                if status not in TERMINAL and int(said.get(status, "0")) != counted[status]:
+                    found.append(f"workflow {workflow} counts {said.get(status)} {status}, not {counted[status]}")
+        return found
+
+    async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:
+        edges = (await self._hash(f"{self._keys.job(job_id)}:parents")).values()
+        broken = sum(edge.startswith("!") for edge in edges)
+        if int(row.get("broken", "0")) != broken:
+            yield f"says {row.get('broken')} broken edges, has {broken}"
+        if "batch" in row:
+            return
+        if row["status"] == "blocked" and (broken or not edges):
+            yield f"blocked with the edges {list(edges)}"
+        if row["status"] == "skipped" and not broken:
+            yield "skipped without a broken edge"
+        queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
+        if ("edge_cursor" in row) != (job_id in queued):
+            yield "its edges are to be visited, or not, against the list"
