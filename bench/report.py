@@ -25,7 +25,7 @@ _COSTS = (
     ("round trips submit", "round trips submit"),
     ("round trips drain", "round trips drain"),
 )
-_ONE_BY_ONE = frozenset(measure for measure, _ in (*_MAIN, *_COSTS)) | {"server cpu", "round trips idle"}
+_ONE_BY_ONE = frozenset(measure for measure, _ in (*_MAIN, *_COSTS)) | {"server cpu", "round trips", "round trips idle"}
 
 
 def write(results: Results, folder: Path) -> None:
@@ -46,7 +46,7 @@ def _lines(results: Results) -> Iterable[str]:
     yield from _table(("", ""), results.machine.items())
     yield "## Targets"
     yield ""
-    yield from _table(("what", "target", "reached", "met"), [target.row for target in targets(results)])
+    yield from _table(("what", "target", "reached", "spread", "met"), [target.row for target in targets(results)])
     yield "## Beside other queues"
     yield ""
     if "drain" in results.values:

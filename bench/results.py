@@ -44,6 +44,15 @@ class Results:
         figure = self.get(measure, system)
         return figure.median if figure else None
 
+    def ratio(self, measure: str, system: str, other: str, *, of: str | None = None) -> Figure | None:
+        """Return how the values of two systems compare, round by round; `of`: the other's measure if it is another."""
+        ours, theirs = self.get(measure, system), self.get(of or measure, other)
+        if ours is None or theirs is None:
+            return None
+        if len(ours.values) != len(theirs.values):  # a round is missing
+            return Figure((ours.median / theirs.median,))
+        return Figure(tuple(a / b for a, b in zip(ours.values, theirs.values, strict=True)))
+
     def systems(self, measure: str) -> Iterator[tuple[str, Figure]]:
         for system, values in self.values.get(measure, {}).items():
             yield system, Figure(tuple(values))

@@ -1,109 +1,113 @@
-"""The targets of the benchmark, each with the figure that stands beside it."""
+"""The targets of the benchmark, each with the figure that stands beside it.
+
+Ratios are taken round by round: in a round both sides were measured within moments.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.peers import OURS, PEERS
-from bench.results import Results, number
+from bench.results import Figure, Results, number
 
 PEER_NAMES = tuple(peer.name for peer in PEERS)
 PYTHON_PEERS = tuple(peer.name for peer in PEERS if not peer.node)
+_HTTP = "workron over HTTP"
+_US = OURS.name
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target: what is reached, `None` where it was not measured."""
+    """One target and what is reached, `None` where it was not measured."""
 
     what: str
     wanted: str
-    reached: float | None
+    reached: Figure | None
     met: bool | None
     unit: str = ""
 
     @property
-    def row(self) -> tuple[str, str, str, str]:
-        shown = "–" if self.reached is None else f"{number(self.reached)}{self.unit}"
-        verdict = "not measured" if self.met is None else ("yes" if self.met else "**no**")
-        return self.what, self.wanted, shown, verdict
+    def row(self) -> tuple[str, str, str, str, str]:
+        if self.reached is None:
+            return self.what, self.wanted, "–", "", "not measured"
+        spread = self.reached.spread if len(self.reached.values) > 1 else ""
+        return (
+            self.what,
+            self.wanted,
+            f"{number(self.reached.median)}{self.unit}",
+            spread,
+            "yes" if self.met else "**no**",
+        )
 
 
 def targets(results: Results) -> list[Target]:
     """Return all targets with what this run says of them."""
-    ours, median = OURS.name, results.median
-
-    def best(measure: str, names: tuple[str, ...], pick: Callable[..., float]) -> float | None:
-        values = [value for name in names if (value := median(measure, name)) is not None]
-        return pick(values) if values else None
-
-    drain, cpu = median("drain", ours), median("server cpu", ours)
-    latency, over_http = median("latency p50", ours), median("latency p50", "workron over HTTP")
-    fastest = best("latency p50", PEER_NAMES, min)
-    bare = median("POST /jobs, 32 connections", "bare FastAPI route")
-    bulk, ardiq = median("POST /jobs/bulk", ours), median("bulk enqueue", "ardiq")
+    best_drain = best(results, "drain", PYTHON_PEERS, max)
+    quickest = best(results, "latency p50", PEER_NAMES, min)
+    waits = "latency p50"
     return [
-        at_least("drain, beside BullMQ", 1.5, ratio(drain, median("drain", "bullmq")), " ×"),
-        at_least("drain, beside the best Python peer", 3, ratio(drain, best("drain", PYTHON_PEERS, max)), " ×"),
-        at_most("server CPU per job, beside BullMQ", 0.7, ratio(cpu, median("server cpu", "bullmq")), " ×"),
-        at_most("round trips per job at depth", 0.1, _sum(results, "round trips", ours)),
-        at_most("round trips per job when idle", 3, median("round trips idle", ours)),
+        at_least("drain, beside BullMQ", 1.5, results.ratio("drain", _US, "bullmq"), " ×"),
+        at_least(
+            f"drain, beside the best Python peer ({best_drain})", 3, results.ratio("drain", _US, best_drain), " ×"
+        ),
+        at_most("server CPU per job, beside BullMQ", 0.7, results.ratio("server cpu", _US, "bullmq"), " ×"),
+        at_most("round trips per job at depth", 0.1, results.get("round trips", _US)),
+        at_most("round trips per job when idle, with the submit", 3, results.get("round trips idle", _US)),
         *_shell(results),
-        at_most("recovery after kill -9, default settings", 32, median("recovery, default settings", ours), " s"),
-        at_most("recovery after kill -9, lease 3 s", 5, median("recovery, lease 3s", ours), " s"),
-        at_most("idle latency p50, beside the best peer", 1.0, ratio(latency, fastest), " ×"),
-        at_most("idle latency p50 over HTTP, beside the best peer", 1.0, ratio(over_http, fastest), " ×"),
-        at_most("idle latency p99, beside our p50", 3, ratio(median("latency p99", ours), latency), " ×"),
-        at_least("`POST /jobs`, beside a bare FastAPI route", 0.7, ratio(_post(results), bare), " ×"),
-        at_least("`POST /jobs/bulk`, jobs/s", 40_000, bulk),
-        at_least("`POST /workflows`, jobs/s", 40_000, median("POST /workflows", ours)),
-        at_least("`POST /jobs/bulk`, beside ardiq's bulk call", 1.2, ratio(bulk, ardiq), " ×"),
-        at_most("memory per waiting job, bytes", 380, median("memory", ours)),
+        at_most("recovery after kill -9, default settings", 32, results.get("recovery, default settings", _US), " s"),
+        at_most("recovery after kill -9, lease 3 s", 5, results.get("recovery, lease 3s", _US), " s"),
+        at_most(f"idle latency p50, beside the best peer ({quickest})", 1, results.ratio(waits, _US, quickest), " ×"),
+        at_most("idle latency p50 over HTTP, beside that", 1, results.ratio(waits, _HTTP, quickest), " ×"),
+        at_most("idle latency p99, beside our p50", 3, results.ratio("latency p99", _US, _US, of=waits), " ×"),
+        at_least("`POST /jobs`, beside a bare FastAPI route", 0.7, _post(results), " ×"),
+        at_least("`POST /jobs/bulk`, jobs/s", 40_000, results.get("POST /jobs/bulk", _US)),
+        at_least("`POST /workflows`, jobs/s", 40_000, results.get("POST /workflows", _US)),
+        at_least("`POST /jobs/bulk`, beside ardiq's bulk call", 1.2, _bulk(results), " ×"),
+        at_most("memory per waiting job, bytes", 380, results.get("memory", _US)),
         at_most("claim p99, a million waiting beside 1,000", 1.3, _claims(results), " ×"),
         at_most("longest script call", 10, _largest(results, "longest script call"), " ms"),
-        at_most("heartbeats of 10,000 running jobs, of one core", 2, median("heartbeats", "10,000 running jobs"), " %"),
-        at_most("`workron --help`", 0.2, median("workron --help", ours), " s"),
-        at_most("`workron up` to the first job done", 1.5, median("up to first job done", ours), " s"),
+        at_most("heartbeats of 10,000 running, of one core", 2, results.get("heartbeats", "10,000 running jobs"), " %"),
+        at_most("`workron --help`", 0.2, results.get("workron --help", _US), " s"),
+        at_most("`workron up` to the first job done", 1.5, results.get("up to first job done", _US), " s"),
         at_most("pages and counts at a million finished", 20, _largest(results, "page of 50 of a million"), " ms"),
     ]
 
 
-def at_least(what: str, limit: float, reached: float | None, unit: str = "") -> Target:
-    return Target(what, f"≥ {limit:,}{unit}", reached, None if reached is None else reached >= limit, unit)
+def best(results: Results, measure: str, names: tuple[str, ...], pick: Callable[..., str]) -> str:
+    """Return the peer with the best median; "none" if none was measured."""
+    medians = {name: value for name in names if (value := results.median(measure, name)) is not None}
+    return pick(medians, key=lambda name: medians[name], default="none")
 
 
-def at_most(what: str, limit: float, reached: float | None, unit: str = "") -> Target:
-    return Target(what, f"≤ {limit:,}{unit}", reached, None if reached is None else reached <= limit, unit)
+def at_least(what: str, limit: float, reached: Figure | None, unit: str = "") -> Target:
+    return Target(what, f"≥ {limit:,}{unit}", reached, None if reached is None else reached.median >= limit, unit)
 
 
-def ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
+def at_most(what: str, limit: float, reached: Figure | None, unit: str = "") -> Target:
+    return Target(what, f"≤ {limit:,}{unit}", reached, None if reached is None else reached.median <= limit, unit)
 
 
 def _shell(results: Results) -> list[Target]:
     found = []
     for slots in (2, 8):
         measure = f"shell commands, {slots} at once"
-        ours = results.median(measure, OURS.name)
         for other, limit in (("xargs", 0.95), ("parallel", 4)):
-            beside = ratio(ours, results.median(measure, other))
-            found.append(at_least(f"{measure}, beside {other}", limit, beside, " ×"))
+            found.append(at_least(f"{measure}, beside {other}", limit, results.ratio(measure, _US, other), " ×"))
     return found
 
 
-def _post(results: Results) -> float | None:
-    return results.median("POST /jobs, 32 connections", OURS.name)
+def _post(results: Results) -> Figure | None:
+    return results.ratio("POST /jobs, 32 connections", _US, "bare FastAPI route")
 
 
-def _sum(results: Results, measure: str, system: str) -> float | None:
-    parts = [results.median(f"{measure} {phase}", system) for phase in ("submit", "drain")]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+def _bulk(results: Results) -> Figure | None:
+    return results.ratio("POST /jobs/bulk", _US, "ardiq", of="bulk enqueue")
 
 
-def _claims(results: Results) -> float | None:
-    few = results.median("claim p99 in the server", "1,000 waiting")
-    many = [f.median for name, f in results.systems("claim p99 in the server") if name != "1,000 waiting"]
-    return ratio(many[0] if many else None, few)
+def _claims(results: Results) -> Figure | None:
+    measure, few = "claim p99 in the server", "1,000 waiting"
+    many = [name for name, _ in results.systems(measure) if name != few]
+    return results.ratio(measure, many[0], few) if many else None
 
 
-def _largest(results: Results, measure: str) -> float | None:
-    return max((figure.median for _, figure in results.systems(measure)), default=None)
+def _largest(results: Results, measure: str) -> Figure | None:
+    return max((figure for _, figure in results.systems(measure)), key=lambda figure: figure.median, default=None)

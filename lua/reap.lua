@@ -10,7 +10,7 @@
 -- ARGV[4]  limit     most leases to look at, 1..100
 -- ARGV[5]  full      '1': no room for new work, '0': room, '': not known
 --
--- Returns {"REAPED", requeued, ended, alive, more, id, …}; more: 1 when leases are left to look at; the ids taken
+-- Returns {"REAPED", requeued, ended, alive, more, {id, attempt, worker}, …}; more: 1 when leases are left to look at
 -- or {"WAITING", until_ms}: nothing is reaped before that time
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -53,8 +53,8 @@ local function lost(job)
   if timed_out then
     outcome = { reason = 'timeout', error = 'timeout: the worker did not stop the command in time' }
   end
+  taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
   local status = conclude(job, outcome)
-  taken[#taken + 1] = job.id
   if TERMINAL[status] then
     ended = ended + 1
   else

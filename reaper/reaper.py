@@ -71,8 +71,8 @@ class Reaper:
         requeued = ended = alive = 0
         while True:
             page = await self._upkeep.reap()
-            for job_id in page.ids:
-                log.warning("lease lost, job taken back", job=job_id)
+            for lost in page.lost:
+                log.warning("lease lost, job taken back", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
             if not page.more:
                 return Reaped(requeued, ended, alive, waiting=page.waiting)

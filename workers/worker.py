@@ -70,7 +70,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop`; returns when nothing is held any more."""
-        log.info("worker ready", worker=self.id, slots=self.slots, queues=list(self._queues))
+        log.info("worker ready", worker=self.id, slots=self.slots, queues=",".join(self._queues))
         loops = (
             self._serve(),
             self._heartbeat.run(),
@@ -164,7 +164,7 @@ class Worker:
             self._look_when_due(claimed.next_due_in_ms)
         deadline = sent_at + self._source.lease_ms / 1000
         if claimed.claims and (self._stopping or boottime_s() >= deadline):
-            await self._release([(claim.id, claim.fence) for claim in claimed.claims])
+            await self._release(claimed.claims)
             return
         for claim in claimed.claims:
             self._run_one(claim, deadline)
@@ -219,15 +219,17 @@ class Worker:
         if stopped:
             self._ended = [pair for pair in self._ended if pair not in stopped]
             self._forget(stopped)
-            await self._release([(attempt.claim.id, attempt.claim.fence) for attempt, _ in stopped])
+            await self._release([attempt.claim for attempt, _ in stopped])
 
-    async def _release(self, held: Sequence[tuple[str, int]]) -> None:
+    async def _release(self, claims: Sequence[Claim]) -> None:
+        about = [{"job": claim.id, "attempt": claim.attempt, "worker": self.id} for claim in claims]
         try:
-            await self._source.release(held)
-            for job_id, fence in held:
-                log.info("job given back", job=job_id, fence=fence, worker=self.id)
+            await self._source.release([(claim.id, claim.fence) for claim in claims])
+            for fields in about:
+                log.info("job given back", **fields)
         except StoreUnavailable as error:
-            log.warning("jobs not given back, the reaper will", jobs=[job for job, _ in held], error=str(error))
+            for fields in about:
+                log.warning("job not given back, the reaper will do it", error=str(error), **fields)
 
     def _log_end(self, attempt: Attempt, outcome: Outcome, finished: Finished) -> None:
         claim = attempt.claim

@@ -25,6 +25,15 @@ FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """An attempt that was taken from its worker."""
+
+    job: str
+    attempt: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """What a reap pass did: jobs given back, jobs ended, leases found alive. `waiting`: nothing may be reaped yet."""
 
@@ -33,7 +42,7 @@ class Reaped:
     alive: int = 0
     more: bool = False
     waiting: bool = False
-    ids: tuple[str, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,8 @@ class Upkeep:
             case [b"WAITING", _]:
                 return Reaped(waiting=True)
             case [b"REAPED", requeued, ended, alive, more, *taken]:
-                return Reaped(requeued, ended, alive, bool(more), ids=tuple(one.decode() for one in taken))
+                lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
+                return Reaped(requeued, ended, alive, bool(more), lost=lost)
             case reply:
                 raise AssertionError(f"unknown reply to reap: {reply!r}")
 

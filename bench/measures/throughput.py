@@ -65,3 +65,4 @@ def _add_costs(plan: Plan, name: str, jobs: int, submit: Usage, drain: Usage) ->
         add(f"commands {phase}", name, usage.commands / jobs)
         add(f"round trips {phase}", name, usage.reads / jobs)
     add("server cpu", name, (submit.cpu_s + drain.cpu_s) / jobs * 1e6)
+    add("round trips", name, (submit.reads + drain.reads) / jobs)
