@@ -32,6 +32,8 @@ LOOK_S: Final = 15.0
 """A waiting worker looks for work so often without being woken: a wake-up dies with the worker that took it."""
 PATIENCE_S: Final = 15.0
 """How long after the grace a stopping worker tries to deliver results while Redis is away."""
+FEW_SLOTS: Final = 16
+"""So many slots are filled by one claim."""
 MAX_OUTPUT: Final = 1_000_000
 """Bytes of output in one call."""
 
@@ -49,6 +51,8 @@ class Worker:
         self._source = source
         self._executor = executor
         self._queues = tuple(settings.queues)
+        self._share: Final = min(max(self.slots // 2, FEW_SLOTS), MAX_RESULTS)
+        """Most jobs in one claim: with many slots half of them run while the other half is on its way."""
         self._grace_s = settings.shutdown_grace
         self._started_at_ms = int(time.time() * 1000)
         self._incarnation = ids.new_id()
@@ -130,7 +134,7 @@ class Worker:
     async def _exchange(self, batch: Sequence[tuple[Attempt, Outcome]], free: int) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
-        wanted = 0 if self._stopping else free + len(batch)
+        wanted = 0 if self._stopping else min(free + len(batch), self._share)
         request = self._request(wanted) if wanted > 0 else None
         sent_at = boottime_s()  # the lease counts from the first try: its claims may have been made then
         while True:
@@ -155,12 +159,12 @@ class Worker:
 
     def _request(self, limit: int) -> ClaimRequest:
         self._requests += 1
-        return ClaimRequest(self.id, self._queues, min(limit, MAX_RESULTS), f"{self._incarnation}:{self._requests}")
+        return ClaimRequest(self.id, self._queues, limit, f"{self._incarnation}:{self._requests}")
 
     async def _start(self, claimed: Claimed, wanted: int, sent_at: float) -> None:
         """Start what was claimed, and note whether and when to look for more."""
         if wanted > 0:
-            self._look = claimed.more or len(claimed.claims) == min(wanted, MAX_RESULTS)
+            self._look = claimed.more or len(claimed.claims) == wanted
             self._look_when_due(claimed.next_due_in_ms)
         deadline = sent_at + self._source.lease_ms / 1000
         if claimed.claims and (self._stopping or boottime_s() >= deadline):
