@@ -106,6 +106,7 @@ def main() -> int:
                     plan.say(f"  {error}")
                 results.save(raw)
         runner.close()
+    options.into.mkdir(parents=True, exist_ok=True)
     report.write(results, options.into)
     print(f"wrote {options.into / 'RESULTS.md'}")
     return 0
