@@ -7,11 +7,9 @@ import pytest
 from builders import WORKER, claim, finish, new_job, reap_all, submit
 from servers import QUICK, Bench
 
-from workron import ids
 from workron.models import (
     Cancelled,
     ClaimRequest,
-    NewJob,
     Outcome,
     Reason,
     Status,
@@ -22,25 +20,6 @@ from workron.store import Store
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 LONG = Policy(lease_ms=30_000, pass_ms=100, retry_ms=20)
-
-
-def jobs(size: int, **fields: Any) -> list[NewJob]:
-    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
-
-
-async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-    """Open a large submission and leave its jobs to the reaper, as a submitter does that dies then."""
-
-    async def dies(batch: str) -> None:
-        pass
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store._submitter, "admit_quietly", dies)
-        await store.submit(many, **options)
-
-
-async def counts(store: Store) -> dict[Status, int]:
-    return {status: n for queue in await store.queues() for status, n in queue.counts.items() if n}
 
 
 async def test_a_fence_is_higher_than_what_the_caller_has_seen(bench: Bench) -> None:
