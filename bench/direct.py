@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.server import Server
-from bench.settings import settings_for
 from workron import ids
 from workron.attempts import MAX_RESULTS
+from workron.connection import Connection
 from workron.models import Claim, ClaimRequest, Dependency, NewJob, Outcome, Result, WorkerInfo
 from workron.scripts import Script
 from workron.store import Store
@@ -31,8 +31,8 @@ class Direct:
     names: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, server: Server) -> "Direct":
-        store = Store.connect(settings_for(server.url))
+    def on(cls, server: Server, namespace: str = "default") -> "Direct":
+        store = Store(Connection.open(server.url), namespace=namespace)
         return cls(server, store, names={Script.load(name, shebang=True).sha: name for name in SCRIPTS})
 
     async def fill(self, count: int) -> None:
@@ -107,4 +107,4 @@ class Direct:
         calls = [(row["duration"] / 1000, row["command"].split()[:2]) for row in rows]
         calls = [(took, words) for took, words in calls if words[0].upper() in (b"EVALSHA", b"EVAL")]
         took, words = max(calls, default=(0.0, [b"", b"none"]))
-        return self.names.get(words[1].decode(errors="replace"), "a script"), took
+        return self.names.get(words[1].decode(errors="replace"), "first call of a script"), took

@@ -16,7 +16,8 @@ from workron.store import Store
 MILLION = 1_000_000
 WIDE = 100_000
 RUNNING = 10_000
-CLAIMS = 2_000
+FEW = 1_000
+CLAIMS, TURNS = 400, 7
 HEARTBEAT_S = 5.0
 
 
@@ -29,7 +30,6 @@ def measure(plan: Plan, turn: int) -> None:
 async def _measure(plan: Plan) -> None:
     direct = Direct.on(plan.server)
     try:
-        await _few(plan, direct)
         await _many(plan, direct)
         await _graphs(plan, direct)
         for running in (RUNNING // 5, RUNNING):
@@ -38,19 +38,12 @@ async def _measure(plan: Plan) -> None:
         await direct.store.aclose()
 
 
-async def _few(plan: Plan, direct: Direct) -> None:
-    plan.server.clear()
-    await direct.fill(1_500)
-    _claims(plan, "1,000 waiting", await direct.time_claims(1_000))
-
-
 async def _many(plan: Plan, direct: Direct) -> None:
     plan.server.clear()
     count = plan.scaled(MILLION)
     await direct.fill(count)
     plan.say(f"  {count:,} waiting")
-    _claims(plan, f"{count:,} waiting", await direct.time_claims(CLAIMS))
-    # What it was claimed for by `time_claims` runs on: it is finished with the rest.
+    await _claims(plan, direct, count)
     await direct.finish_all()
     plan.say(f"  {count:,} finished")
     await _lists(plan, direct.store)
@@ -59,9 +52,17 @@ async def _many(plan: Plan, direct: Direct) -> None:
     _longest(plan, "sweep", direct)
 
 
-def _claims(plan: Plan, name: str, claims: tuple[float, float]) -> None:
-    for part, value in zip(("p50", "p99"), claims, strict=True):
-        plan.results.add(f"claim {part} in the server", name, value)
+async def _claims(plan: Plan, many: Direct, count: int) -> None:
+    """Claim in turns from a namespace with few waiting jobs and from the one with many; both lie in one server."""
+    few = Direct.on(plan.server, "few")
+    await few.fill(FEW)
+    for _ in range(TURNS):
+        await few.fill(CLAIMS)
+        for name, direct in ((f"{FEW:,} waiting", few), (f"{count:,} waiting", many)):
+            p50, p99 = await direct.time_claims(CLAIMS)
+            plan.results.add("claim p50 in the server", name, p50)
+            plan.results.add("claim p99 in the server", name, p99)
+    await few.store.aclose()
 
 
 async def _lists(plan: Plan, store: Store) -> None:

@@ -26,7 +26,7 @@ def measure(plan: Plan, turn: int) -> None:
 
 def _one(plan: Plan, system: Installed) -> None:
     server, results, name = plan.server, plan.results, system.name
-    jobs = plan.scaled(system.system.drain, least=200)
+    jobs = plan.scaled(system.system.drain, least=1000)
     server.clear()
     _warm(plan, system)
     before = server.usage()
@@ -55,7 +55,7 @@ def _warm(plan: Plan, system: Installed) -> None:
     """Have scripts and buffers in the server's memory before it is measured."""
     plan.runner.enqueue(system, "bulk", 20)
     plan.server.settle()
-    plan.server.client.flushall()
+    plan.server.flush()
 
 
 def _add_costs(plan: Plan, name: str, jobs: int, submit: Usage, drain: Usage) -> None:

@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def plan(server: Server) -> Iterator[Plan]:
     runner = Runner(server)
-    small = install(dataclasses.replace(OURS, drain=4_000))
+    small = install(dataclasses.replace(OURS, drain=1_000))
     yield Plan(server, runner, [small], Results(), rounds=1, quick=True)
     runner.close()
 
@@ -39,11 +39,11 @@ def test_a_drain_of_ours_is_counted_and_checked(plan: Plan) -> None:
     assert 4 <= (results.median("commands drain", "workron") or 0) <= 30
     assert any("drains were checked" in note for note in results.notes)
     # The check would notice a job that is not done: it is asked for one more.
-    with pytest.raises(RunError, match="jobs done: 200 instead of 201"):
-        check_drained(plan, 201)
+    with pytest.raises(RunError, match="jobs done: 1000 instead of 1001"):
+        check_drained(plan, 1001)
     plan.server.client.hset(Keys("default").job(newest(plan)), "attempts", 2)
     with pytest.raises(RunError, match="after b'2' attempts"):
-        check_drained(plan, 200)
+        check_drained(plan, 1000)
 
 
 def newest(plan: Plan) -> str:
