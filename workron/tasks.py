@@ -10,8 +10,8 @@ _AGAIN_S: Final = 0.1
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and return when they have ended; what they raise is theirs.
 
-    One cancel is not enough: before Python 3.12 `asyncio.wait_for`, by which redis-py sends, swallows a cancel that
-    comes just when it is done.
+    One cancel is not enough: a library may swallow it. Before Python 3.12 `asyncio.wait_for` does, if the cancel comes
+    just when it is done.
     """
     left = set(tasks)
     while left:

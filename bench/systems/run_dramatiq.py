@@ -36,7 +36,7 @@ class System:
     def work(self):
         worker = dramatiq.Worker(broker, worker_threads=32, worker_timeout=20)
         worker.start()
-        while True:
+        while True:  # its threads work; the bench kills the process
             time.sleep(3600)
 
 
