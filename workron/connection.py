@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import hiredis
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, connection
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreUnavailable
+from workron.lane import Command, Lane
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
@@ -37,57 +37,12 @@ _AWAY: Final = (
 _AWAY_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN")
 _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
-Command = Sequence[str | int | float | bytes]
 
-
-class _Quick(connection.AbstractConnection):
-    """Packs and sends commands in its own way.
-
-    redis-py packs in Python, at 1.5 µs an argument (a submission of 400 jobs has 3,000), and sends each command in a
-    task of its own, by a `wait_for` that swallows cancels before Python 3.12.
-    """
-
-    def pack_command(self, *args: Any) -> list[bytes]:
-        name, *rest = args
-        return [hiredis.pack_command((*name.split(), *rest))]
-
-    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        if not self.is_connected:
-            await self.connect_check_health(check_health=False)
-        if check_health:
-            await self.check_health()  # type: ignore[no-untyped-call] # redis-py
-        writer = self._writer
-        if writer is None:
-            raise exceptions.ConnectionError("the connection was closed")
-        try:
-            writer.writelines([command] if isinstance(command, bytes) else command)
-            async with asyncio.timeout(self.socket_timeout):
-                await writer.drain()
-        except BaseException:
-            await self.disconnect(nowait=True)
-            raise
-
-
-class _TcpConnection(_Quick, connection.Connection):
-    pass
-
-
-class _TlsConnection(_Quick, connection.SSLConnection):
-    pass
-
-
-class _UnixConnection(_Quick, connection.UnixDomainSocketConnection):
-    pass
-
-
-_PACKED: Final = {kind.__mro__[2]: kind for kind in (_TcpConnection, _TlsConnection, _UnixConnection)}
-
-
-def build_client(url: str, *, connections: int = 16) -> Redis:
+def build_client(url: str) -> Redis:
     """Return a client for `redis://`, `rediss://` or `unix://` that never retries by itself."""
     pool = BlockingConnectionPool.from_url(
         url,
-        max_connections=connections,
+        max_connections=16,
         timeout=SOCKET_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=2.0,
@@ -96,7 +51,6 @@ def build_client(url: str, *, connections: int = 16) -> Redis:
         retry=Retry(NoBackoff(), 0),
         protocol=3,
     )
-    pool.connection_class = _PACKED[pool.connection_class]
     return Redis.from_pool(pool)
 
 
@@ -114,12 +68,19 @@ def _translate(error: Exception) -> Exception:
 
 
 class Connection:
-    """Calls to one Redis server, each within `budget_s` seconds or answered by StoreUnavailable."""
+    """Calls to one Redis server, each within `budget_s` seconds or answered by StoreUnavailable.
+
+    All share one lane, and so the order in which they were made.
+    """
 
     def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = 2.0) -> None:
         self._client = client
         self._url = url
         self._budget_s = budget_s
+        self._lane: Lane | None = None
+        self._opening = asyncio.Lock()
+        if url is None:  # an injected client (fakeredis) answers as lanes do: replies as they are
+            client.response_callbacks.clear()
 
     @classmethod
     def open(cls, url: str, *, budget_s: float = 2.0) -> "Connection":
@@ -136,19 +97,41 @@ class Connection:
         """Run reading commands in one round trip; an item may be an exception."""
         if not commands:
             return []
+        answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
+        return answers
 
-        async def run() -> list[Any]:
+    async def _execute(self, command: Command) -> Any:
+        if self._url is None:
+            return await self._client.execute_command(*command)  # type: ignore[no-untyped-call] # redis-py
+        lane = self._lane
+        if lane is None or lane.closed:
+            lane = await self._open_lane()
+        return await lane.send(command)
+
+    async def _execute_all(self, commands: Sequence[Command]) -> list[Any]:
+        if self._url is None:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 pipe.execute_command(*command)
             return await pipe.execute(raise_on_error=False)
-
-        answers: list[Any] = await self._within_budget(run, True)
+        lane = await self._open_lane()
+        replies = [lane.send(command) for command in commands]
+        answers = await asyncio.gather(*replies, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, exceptions.ConnectionError):
+                raise answer
         return answers
 
-    def _execute(self, command: Command) -> Awaitable[Any]:
-        answer: Awaitable[Any] = self._client.execute_command(*command)  # type: ignore[no-untyped-call] # redis-py
-        return answer
+    async def _open_lane(self) -> Lane:
+        async with self._opening:
+            if self._lane is None or self._lane.closed:
+                made = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py
+                self._lane = await Lane.open(made)
+            return self._lane
+
+    def _close_lane(self) -> None:
+        if self._lane is not None:
+            self._lane.close()
 
     async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool) -> Any:
         pause_s = 0.05
@@ -165,6 +148,7 @@ class Connection:
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                     pause_s *= 2
         except TimeoutError as error:
+            self._close_lane()  # it may be half open: a call that is made later must not wait behind these
             raise last or StoreUnavailable(f"Redis did not answer within {self._budget_s:g} s") from error
 
     @asynccontextmanager
@@ -173,11 +157,11 @@ class Connection:
         if self._url is None:  # an injected client (fakeredis): its calls never block the server
             yield self
             return
-        client = build_client(self._url, connections=1)
+        connection = Connection(self._client, url=self._url, budget_s=SOCKET_TIMEOUT_S)
         try:
-            yield Connection(client, url=self._url, budget_s=SOCKET_TIMEOUT_S)
+            yield connection
         finally:
-            await client.aclose()
+            await connection._aclose_lane()
 
     async def messages(self, channel: str) -> AsyncIterator[str]:
         """Yield messages published on a channel; raises StoreUnavailable when the subscription breaks."""
@@ -191,5 +175,10 @@ class Connection:
             except (exceptions.RedisError, OSError) as error:
                 raise _translate(error) from error
 
+    async def _aclose_lane(self) -> None:
+        if self._lane is not None:
+            await self._lane.aclose()
+
     async def aclose(self) -> None:
+        await self._aclose_lane()
         await self._client.aclose()

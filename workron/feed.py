@@ -91,11 +91,5 @@ def _entries(reply: Any) -> list[tuple[bytes, list[bytes]]]:
     """Entries of an XREAD on one stream, in either protocol version."""
     if not reply:
         return []
-    entries = next(iter(reply.values()))[0] if isinstance(reply, Mapping) else reply[0][1]
-    return [(entry_id, _flat(fields)) for entry_id, fields in entries]
-
-
-def _flat(fields: Any) -> list[bytes]:
-    if isinstance(fields, Mapping):
-        return [part for pair in fields.items() for part in pair]
-    return list(fields)
+    entries = next(iter(reply.values())) if isinstance(reply, Mapping) else reply[0][1]
+    return [(entry_id, fields) for entry_id, fields in entries]

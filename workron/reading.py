@@ -10,10 +10,11 @@ from typing import Any, Final
 import structlog
 
 from workron import decode
-from workron.connection import Command, Connection
+from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import NotFound
 from workron.keys import Keys
+from workron.lane import Command
 from workron.models import Job, Output, QueueState, Status, WorkerState, Workflow
 
 log = structlog.get_logger()

@@ -27,20 +27,32 @@ async def server_info(connection: Connection) -> ServerInfo:
     """Ask INFO and CONFIG; an ACL may deny both, then the fields are None."""
     info, config = await connection.pipeline([("INFO",), ("CONFIG", "GET", "append*")])
     settings = _config(config)
-    known: dict[str, Any] = info if isinstance(info, dict) else {}
+    known = _parse_info(info)
     product = "Valkey" if known.get("server_name") == "valkey" else "Redis"
     version = known.get("valkey_version") or known.get("redis_version") or ""
     policy = known.get("maxmemory_policy")
     appendonly = settings.get("appendonly")
     return ServerInfo(
         product=product,
-        version=str(version),
+        version=version,
         appendonly=None if appendonly is None else appendonly == "yes",
         appendfsync=settings.get("appendfsync"),
-        maxmemory_policy=str(policy) if policy is not None else None,
-        used_memory=known.get("used_memory"),
-        maxmemory=known.get("maxmemory"),
+        maxmemory_policy=policy,
+        used_memory=_number(known.get("used_memory")),
+        maxmemory=_number(known.get("maxmemory")),
     )
+
+
+def _parse_info(reply: Any) -> dict[str, str]:
+    """Return the fields of INFO; none where it was refused."""
+    if not isinstance(reply, bytes):
+        return {}
+    pairs = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines())
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None else None
 
 
 def _config(reply: Any) -> dict[str, str]:

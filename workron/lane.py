@@ -1,0 +1,95 @@
+"""One connection to Redis on which calls are written as they come, and answered in that order.
+
+redis-py opens it (TLS, AUTH, HELLO, SELECT); then its transport is ours. A call its own way costs three times as much:
+a pool, a lock, a retry, two timeouts, and a connection for each call under way.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError, RedisError
+
+Command = Sequence[str | int | float | bytes]
+
+_NO_REPLY: Final = object()
+_CLOSED: Final = "the connection was closed"
+
+
+class Lane(asyncio.Protocol):
+    """Calls under way on one connection. What breaks it fails them all; after that, open another one."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        self._replies = hiredis.Reader(
+            protocolError=RedisError, replyError=connection._parser.parse_error, notEnoughData=_NO_REPLY
+        )
+        assert connection._writer is not None  # noqa: S101 - it is connected
+        self._writer = connection._writer  # its destructor would close the transport
+        self._transport = self._writer.transport
+        self._transport.set_protocol(self)
+
+    @classmethod
+    async def open(cls, connection: AbstractConnection) -> "Lane":
+        """Connect, and take the connection over; any of redis-py's errors."""
+        connection.socket_timeout = None  # its `wait_for` swallows cancels before Python 3.12; callers limit the time
+        connection.health_check_interval = 0
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call] # redis-py
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        lane = cls(connection)
+        connection._reader = connection._writer = None  # else it complains about not having been closed
+        return lane
+
+    @property
+    def closed(self) -> bool:
+        return self._transport.is_closing()
+
+    def send(self, command: Command) -> asyncio.Future[Any]:
+        """Write a command now; the future brings its reply. Who gives up on the reply need not tell."""
+        if self.closed:
+            raise ConnectionError(_CLOSED)
+        packed = hiredis.pack_command(tuple(command))  # type: ignore[arg-type] # it takes the four types of ours
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        self._asked.append(reply)
+        self._transport.write(packed)
+        return reply
+
+    def close(self) -> None:
+        """Close at once: replies under way are lost."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close, and return when the socket is gone."""
+        self.close()
+        await self._lost.wait()
+
+    def data_received(self, data: bytes) -> None:
+        self._replies.feed(data)
+        try:
+            while (reply := self._replies.gets()) is not _NO_REPLY:
+                if not isinstance(reply, hiredis.PushNotification):
+                    self._answer(reply)
+        except RedisError:  # not the protocol: nobody knows any more what answers what
+            self.close()
+
+    def _answer(self, reply: Any) -> None:
+        asked = self._asked.popleft()
+        if asked.done():
+            return
+        if isinstance(reply, Exception):
+            asked.set_exception(reply)
+        else:
+            asked.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.set()
+        while self._asked:
+            self._answer(ConnectionError(str(exc) if exc else _CLOSED))
