@@ -57,7 +57,6 @@ async def test_bytes_and_numbers_arrive_as_they_are(connection: Connection) -> N
     assert await connection.call("ECHO", 1 << 62) == b"%d" % (1 << 62)
 
 
-
 @asynccontextmanager
 async def pretend_server(folder: Path, answer_to_ping: Callable[[], bytes]) -> AsyncIterator[str]:
     """Give the URL of something that shakes hands like Redis, and then answers what it is told to."""
