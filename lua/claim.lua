@@ -2,18 +2,22 @@
 -- uses: core claims
 --
 -- ARGV[1]  worker    name of the worker
--- ARGV[2]  request   `<incarnation>:<counter>`: a repeat gets the same claims
+-- ARGV[2]  request   `<incarnation>:<counter>`, growing once it has got claims: a repeat gets the same
 -- ARGV[3]  queues    names with spaces between, the first one first
--- ARGV[4]  limit     most jobs to claim, 1..150
+-- ARGV[4]  limit     most jobs to claim, 0..150; 0: only what a parked request has got, and park no longer
 -- ARGV[5]  lease_ms  length of the lease, ms
 -- ARGV[6]  floor     highest fence that the caller has seen
--- ARGV[7]  remember  '1': the caller had a reply lost; remember an empty answer too
+-- ARGV[7]  park_ms   when nothing is there: keep the request for so long, ms; 0: don't
+-- ARGV[8]  inbox     name of the list that tells of a parked request's claims
 --
--- Returns {"CLAIMED" | "EMPTY" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
+-- Returns {"CLAIMED" | "EMPTY" | "PARKED" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
 -- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd}
+--
+-- An inbox gets `<worker> <request>`, `id fence` of each claim, a line feed, and the claims (none: look for yourself),
+-- each value as `<length>:<bytes>`, `-` where unset.
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local lease_ms, floor, remember = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
+local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
-local word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, remember)
+local word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
 return { word, due_ms, unpack(claims) }

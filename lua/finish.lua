@@ -9,11 +9,12 @@
 -- ARGV[4]  limit         most jobs to claim, 0..150
 -- ARGV[5]  lease_ms      length of the lease, ms
 -- ARGV[6]  floor         highest fence that the caller has seen
--- ARGV[7]  remember      '1': the caller had a reply lost; remember an empty answer too
--- ARGV[8]  retry_ms      wait before the second attempt, ms; doubles with each further one
--- ARGV[9]  retry_max_ms  longest wait between two attempts, ms
--- ARGV[10]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between
--- ARGV[11..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
+-- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
+-- ARGV[8]  inbox         name of the list that tells of a parked request's claims (see claim)
+-- ARGV[9]  retry_ms      wait before the second attempt, ms; doubles with each further one
+-- ARGV[10]  retry_max_ms  longest wait between two attempts, ms
+-- ARGV[11]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between
+-- ARGV[12..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
 --                        output offset ('' for none), output total, output data
 --
 -- Returns {word of the claim (see claim) | "NONE", next_due_ms, propagate, results, claim, …}
@@ -21,9 +22,9 @@
 -- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN" | "BROKEN", status}, …}, the successes first
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local lease_ms, floor, remember = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
-local retry_ms, retry_max_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
-local successes = ARGV[10]
+local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local retry_ms, retry_max_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local successes = ARGV[11]
 local WIDTH, EDGES = 10, 200
 
 -- Exponential backoff with jitter: between half and all of base × 2^(attempt - 1), at most the cap.
@@ -77,7 +78,7 @@ local results = {}
 for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
   results[#results + 1] = finish_safely(id, fence, { exit_code = '0' })
 end
-for at = 11, #ARGV, WIDTH do
+for at = 12, #ARGV, WIDTH do
   results[#results + 1] = finish_in_full(at)
 end
 flush()
@@ -85,6 +86,6 @@ local propagating = propagate(EDGES)
 flush()
 local word, claims, due_ms = 'NONE', {}, -1
 if request ~= '' then
-  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, remember)
+  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
 end
 return { word, due_ms, propagating and 1 or 0, results, unpack(claims) }

@@ -16,6 +16,7 @@
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, full = tonumber(ARGV[4]), ARGV[5]
 local FORGET_MS = 3600000 -- a worker that was not seen for so long leaves the list
+local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 
 local last, wait_until = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after'))
 if full == '1' then
@@ -77,6 +78,29 @@ local function look_at(id)
   end
 end
 
+-- Claims that were handed to a worker which does not take them out of its inbox: it has gone.
+local function take_back(entry)
+  local inbox, about = string.match(entry, '^(%S+) (.+)$')
+  for _, news in ipairs(redis.call('LRANGE', P .. 'inbox:' .. inbox, '0', '-1')) do
+    if string.sub(news, 1, #about + 1) == about .. ' ' then
+      redis.call('LREM', P .. 'inbox:' .. inbox, '1', news)
+      for id, fence in string.gmatch(string.match(news, '^[^\n]*', #about + 2), '(%S+) (%S+)') do
+        if not pcall(give_back, id, fence) then
+          quarantine(id)
+        end
+      end
+    end
+  end
+end
+
+local function take_back_undelivered()
+  local handed = redis.call('ZRANGEBYSCORE', P .. 'handed', '-inf', int(NOW - TO_TAKE_MS), 'LIMIT', '0', '20')
+  for _, entry in ipairs(handed) do
+    pcall(take_back, entry) -- what is damaged waits for the end of its lease
+    redis.call('ZREM', P .. 'handed', entry)
+  end
+end
+
 local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', '0', int(limit))
 for _, id in ipairs(ids) do
   if not pcall(look_at, id) then
@@ -84,6 +108,7 @@ for _, id in ipairs(ids) do
     index(P .. 'leases', id, false)
   end
 end
+take_back_undelivered()
 redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
 flush()
 return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

@@ -1,5 +1,5 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core ends edges submissions
+-- uses: core ends edges claims submissions
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
@@ -85,6 +85,11 @@ while ARGV[at] do
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind
 end
+local queues = hints
+hints = {}
 flush()
 flush_remembered(ttl_ms)
+for queue in pairs(queues) do
+  hand_out(queue)
+end
 return answers

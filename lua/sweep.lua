@@ -58,7 +58,7 @@ local function forget_if_empty()
       return
     end
   end
-  redis.call('UNLINK', key, key .. ':wake')
+  redis.call('UNLINK', key)
   for priority = 1, 9 do
     redis.call('UNLINK', key .. ':pending:' .. priority)
   end

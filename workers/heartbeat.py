@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import structlog
 
@@ -12,6 +11,7 @@ from workers.source import JobSource
 from workron.errors import StoreUnavailable
 from workron.models import Beat, WorkerInfo
 from workron.outage import Outage
+from workron.signals import happens
 
 log = structlog.get_logger()
 
@@ -34,9 +34,11 @@ class Heartbeat:
         self._info = info
         self._held = held
         self._outage = outage
+        self._hurried = asyncio.Event()
 
     async def run(self) -> None:
         while True:
+            self._hurried.clear()
             try:
                 await self.tick()
                 self._outage.worked()
@@ -44,12 +46,11 @@ class Heartbeat:
             except StoreUnavailable as error:
                 self._outage.failed(error)
                 pause_s = min(self._every_s, 0.5)
-            await asyncio.sleep(pause_s)
+            await happens(self._hurried, within_s=pause_s)
 
-    async def renew_now(self) -> None:
-        """Send a heartbeat beside the usual ones; if Redis is away, they will tell."""
-        with suppress(StoreUnavailable):
-            await self.tick()
+    def hurry(self) -> None:
+        """Have the next heartbeat sent now."""
+        self._hurried.set()
 
     async def tick(self) -> dict[int, Beat]:
         """Send one heartbeat. Leases count from before it was sent."""

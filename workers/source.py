@@ -8,7 +8,7 @@ from typing import Protocol
 from workron.attempts import Exchanged
 from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.models import Beat, ClaimRequest, News, OutputPatch, Result, WorkerInfo
 from workron.store import Store
 
 
@@ -30,11 +30,8 @@ class JobSource(Protocol):
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
         """Store what running attempts (job, fence) have written; returns the fences refused for now."""
 
-    async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
-        """Wait until there may be work; False when only the time has passed."""
-
-    async def pass_on(self, queues: Sequence[str]) -> None:
-        """Give a wake-up to another worker."""
+    async def news(self, worker: str) -> News | None:
+        """Wait for news of a parked request; None when some time has passed without any."""
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         """Yield (worker, job, fence) of running attempts that are to be cancelled."""
@@ -48,7 +45,7 @@ class RedisSource:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting = AsyncExitStack()
-        self._wake: Connection | None = None
+        self._inbox: Connection | None = None
         self._propagation: asyncio.Task[None] | None = None
 
     @property
@@ -74,13 +71,10 @@ class RedisSource:
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
         return await self._store.attempts.write_output(patches)
 
-    async def wait_for_work(self, queues: Sequence[str], timeout_s: float) -> bool:
-        if self._wake is None:
-            self._wake = await self._waiting.enter_async_context(self._store.attempts.own_connection())
-        return await self._store.attempts.wait_for_work(queues, self._wake, timeout_s)
-
-    async def pass_on(self, queues: Sequence[str]) -> None:
-        await self._store.attempts.pass_on(queues)
+    async def news(self, worker: str) -> News | None:
+        if self._inbox is None:
+            self._inbox = await self._waiting.enter_async_context(self._store.attempts.own_connection())
+        return await self._store.attempts.news(worker, self._inbox)
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         return self._store.attempts.cancels()

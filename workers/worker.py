@@ -1,7 +1,8 @@
 """The worker: claims jobs, runs their commands, reports how they ended. One asyncio process, `slots` commands at once.
 
 One call carries results to the store and new claims back (`_exchange`); what ends while it is under way goes with the
-next one. With free slots and nothing to do the worker waits for a wake-up; it never polls faster than `LOOK_S`.
+next one, which is sent before the claims that came are started: the server works while the worker does. A request that
+finds nothing is parked in the store, which then claims for the worker as soon as there is work (`_listen_for_news`).
 """
 
 import asyncio
@@ -21,21 +22,20 @@ from workers.output_writer import OutputWriter
 from workers.source import JobSource
 from workron import __version__, ids
 from workron.attempts import MAX_RESULTS
-from workron.connection import BLOCK_S
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
+from workron.models import Claim, Claimed, ClaimRequest, Finished, News, Outcome, Reason, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
 from workron.tasks import end
 
-LOOK_S: Final = 15.0
-"""A waiting worker looks for work so often without being woken: a wake-up dies with the worker that took it."""
 PATIENCE_S: Final = 15.0
 """How long after the grace a stopping worker tries to deliver results while Redis is away."""
 FEW_SLOTS: Final = 16
 """So many slots are filled by one claim."""
 MAX_OUTPUT: Final = 1_000_000
 """Bytes of output in one call."""
+PARK_AGAIN_S: Final = 0.001
+"""Who was handed jobs asks for more after this time: a result that comes sooner takes the request along."""
 
 _CUT_OFF: Final = Outcome(Reason.WORKER_LOST, error="the worker was ended while it ran")
 
@@ -55,16 +55,26 @@ class Worker:
         """Most jobs in one claim: with many slots half of them run while the other half is on its way."""
         self._grace_s = settings.shutdown_grace
         self._started_at_ms = int(time.time() * 1000)
+        self._park_ms: Final = source.lease_ms // 3
+        """How long a request stays parked. The leases of what it gets count from its beginning, for us."""
         self._incarnation = ids.new_id()
-        self._requests = 0
+        self._requests = 1
+        """Number of the request that has not got claims yet."""
+        self._asked_at = 0.0
+        """When it was sent the last time, as by `boottime_s`."""
+        self._parked_at: float | None = None
+        """When it was sent to be parked; None while it is not known to be."""
         self._held: dict[int, Attempt] = {}
         """All that is claimed and not yet reported, by fence; ended attempts too: their leases still count."""
         self._ended: list[tuple[Attempt, Outcome]] = []
+        self._starting = 0
+        """Claims that have come and are started in a moment."""
+        self._unstarted: list[Claim] = []
+        """Claims that came too late, to be given back."""
         self._look = True
         """Whether there may be work for free slots."""
-        self._due_timer: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._hungry = asyncio.Event()
         self._stopping = False
         self._hurried = False
         self._patient_until = 0.0
@@ -80,7 +90,7 @@ class Worker:
             self._heartbeat.run(),
             self._output.run(self._held.values()),
             self._listen_for_cancels(),
-            self._wait_for_work(),
+            self._listen_for_news(),
         )
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
@@ -115,28 +125,21 @@ class Worker:
     async def _serve(self) -> None:
         while True:
             self._changed.clear()
-            await self._release_stopped()
-            if self._stopping and not self._held:
+            await self._give_back()
+            if self._stopping and not self._held and not self._starting and self._parked_at is None:
                 return
             batch = self._take_ended()
-            free = 0 if self._stopping else self.slots - len(self._held)
-            if batch or (free > 0 and self._look):
+            free = 0 if self._stopping else self.slots - len(self._held) - self._starting
+            if batch or (free > 0 and self._look) or (self._stopping and self._parked_at is not None):
                 await self._exchange(batch, free)
             else:
-                await self._wait(hungry=free > 0)
-
-    async def _wait(self, *, hungry: bool) -> None:
-        if hungry:
-            self._hungry.set()
-        await self._changed.wait()
-        self._hungry.clear()
+                await self._changed.wait()
 
     async def _exchange(self, batch: Sequence[tuple[Attempt, Outcome]], free: int) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
-        wanted = 0 if self._stopping else min(free + len(batch), self._share)
-        request = self._request(wanted) if wanted > 0 else None
-        sent_at = boottime_s()  # the lease counts from the first try: its claims may have been made then
+        request = self._request(0 if self._stopping else min(free + len(batch), self._share))
+        self._asked_at = sent_at = boottime_s()  # leases count from the first try: the claims may have been made then
         while True:
             try:
                 exchanged = await self._source.exchange(self.id, results, request)
@@ -145,42 +148,70 @@ class Worker:
                 self._outage.failed(error)
                 if self._gives_up(batch):
                     self._forget(batch)
+                    self._parked_at = None  # what it may get is soon found to be undelivered
                     return
                 await asyncio.sleep(0.2)
         self._outage.worked()
         self._forget(batch)
+        if request is not None:
+            self._accept(request, exchanged.claimed, sent_at)
         for (attempt, outcome), finished in zip(batch, exchanged.finished, strict=True):
             self._log_end(attempt, outcome, finished)
-        await self._start(exchanged.claimed, wanted, sent_at)
 
     def _gives_up(self, batch: Sequence[tuple[Attempt, Outcome]]) -> bool:
         """Whether to stop without Redis: at once with nothing to report, else some time after the grace."""
         return self._stopping and (self._hurried or not batch or time.monotonic() > self._patient_until)
 
-    def _request(self, limit: int) -> ClaimRequest:
-        self._requests += 1
-        return ClaimRequest(self.id, self._queues, limit, f"{self._incarnation}:{self._requests}")
+    def _request_id(self) -> str:
+        return f"{self._incarnation}:{self._requests}"
 
-    async def _start(self, claimed: Claimed, wanted: int, sent_at: float) -> None:
-        """Start what was claimed, and note whether and when to look for more."""
-        if wanted > 0:
-            self._look = claimed.more or len(claimed.claims) == wanted
-            self._look_when_due(claimed.next_due_in_ms)
-        deadline = sent_at + self._source.lease_ms / 1000
-        if claimed.claims and (self._stopping or boottime_s() >= deadline):
-            await self._release(claimed.claims)
+    def _request(self, limit: int) -> ClaimRequest | None:
+        """Return a request for so many jobs; for none of them only to end the parked one."""
+        if limit == 0 and self._parked_at is None:
+            return None
+        return ClaimRequest(self.id, self._queues, limit, self._request_id(), self._park_ms if limit else 0)
+
+    def _accept(self, request: ClaimRequest, claimed: Claimed, sent_at: float) -> None:
+        """Start what was claimed, but after the next call is sent; note whether and when to look for more."""
+        if request.request_id != self._request_id():  # it was parked before; news brought the same claims meanwhile
+            self._look_again()
             return
-        for claim in claimed.claims:
-            self._run_one(claim, deadline)
-        if claimed.claims and deadline - boottime_s() < self._source.lease_ms / 2000:
-            await self._heartbeat.renew_now()  # the call took long: the next heartbeat could come too late
+        self._look = claimed.more or 0 < len(claimed.claims) == request.limit
+        self._parked_at = sent_at if claimed.parked else None
+        look_in_ms = [self._park_ms] if claimed.parked else []
+        look_in_ms += [claimed.next_due_in_ms] if claimed.next_due_in_ms is not None else []
+        self._look_in(min(look_in_ms) / 1000 if look_in_ms else None)
+        if claimed.claims:
+            self._requests += 1
+            self._starting += len(claimed.claims)
+            asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
-    def _look_when_due(self, due_in_ms: int | None) -> None:
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-            self._due_timer = None
-        if due_in_ms is not None:
-            self._due_timer = asyncio.get_running_loop().call_later(due_in_ms / 1000, self._look_again)
+    def _start_late(self, claims: Sequence[Claim], sent_at: float) -> None:
+        self._starting -= len(claims)
+        self._start(claims, sent_at)
+
+    def _start(self, claims: Sequence[Claim], sent_at: float) -> None:
+        deadline = sent_at + self._source.lease_ms / 1000
+        rest_s = deadline - boottime_s()
+        if self._stopping or rest_s <= 0:
+            self._unstarted += claims
+            self._changed.set()
+            return
+        for claim in claims:
+            self._run_one(claim, deadline)
+        if rest_s < self._source.lease_ms / 2000:
+            self._heartbeat.hurry()  # the call took long: the next heartbeat could come too late
+
+    def _look_in(self, wait_s: float | None) -> None:
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+        if wait_s is not None:
+            self._look_timer = asyncio.get_running_loop().call_later(wait_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = True
+        self._changed.set()
 
     def _run_one(self, claim: Claim, deadline: float) -> None:
         log.debug("job started", job=claim.id, attempt=claim.attempt, worker=self.id)
@@ -217,13 +248,16 @@ class Worker:
         for attempt, _ in batch:
             del self._held[attempt.claim.fence]
 
-    async def _release_stopped(self) -> None:
-        """Give back the jobs whose commands were stopped because the worker goes."""
+    async def _give_back(self) -> None:
+        """Give back what came too late, and the jobs whose commands were stopped because the worker goes."""
+        claims, self._unstarted = self._unstarted, []
         stopped = [(attempt, outcome) for attempt, outcome in self._ended if attempt.stopped]
         if stopped:
             self._ended = [pair for pair in self._ended if pair not in stopped]
             self._forget(stopped)
-            await self._release([attempt.claim for attempt, _ in stopped])
+            claims += [attempt.claim for attempt, _ in stopped]
+        if claims:
+            await self._release(claims)
 
     async def _release(self, claims: Sequence[Claim]) -> None:
         about = [{"job": claim.id, "attempt": claim.attempt, "worker": self.id} for claim in claims]
@@ -257,30 +291,28 @@ class Worker:
             except StoreUnavailable:
                 await asyncio.sleep(1)  # heartbeats bring cancels too
 
-    async def _wait_for_work(self) -> None:
-        """Whenever slots are free and nothing is there, wait for a wake-up; one that comes too late is passed on."""
-        looked_at = time.monotonic()
+    async def _listen_for_news(self) -> None:
+        """Take what the parked request has got; the same claims come if it is made again, whichever is first."""
         while True:
-            await self._hungry.wait()
             try:
-                woken = await self._source.wait_for_work(self._queues, BLOCK_S)
-                if woken and not self._hungry.is_set() and not self._wants_more():
-                    await self._source.pass_on(self._queues)
-                elif woken or time.monotonic() - looked_at >= LOOK_S:
-                    looked_at = time.monotonic()
-                    self._hungry.clear()
-                    self._look_again()
+                news = await self._source.news(self.id)
             except StoreUnavailable as error:
                 self._outage.failed(error)
                 await asyncio.sleep(0.5)
                 self._look_again()
+                continue
+            if news is not None:
+                self._hear(news)
 
-    def _wants_more(self) -> bool:
-        return not self._stopping and len(self._held) < self.slots
-
-    def _look_again(self) -> None:
-        self._look = True
-        self._changed.set()
+    def _hear(self, news: News) -> None:
+        if not news.claims:
+            self._look_again()
+        elif news.request_id == self._request_id():
+            sent_at = self._asked_at if self._parked_at is None else self._parked_at
+            self._requests += 1
+            self._parked_at = None
+            self._start(news.claims, sent_at)
+            self._look_in(PARK_AGAIN_S)
 
     def _held_pairs(self) -> list[tuple[str, int]]:
         return [(attempt.claim.id, fence) for fence, attempt in self._held.items()]

@@ -18,6 +18,7 @@ from workron.models import (
     Claimed,
     ClaimRequest,
     Finished,
+    News,
     Outcome,
     OutputPatch,
     Reason,
@@ -44,12 +45,12 @@ class Exchanged:
     propagating: bool
 
 
-_MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"NONE": False, b"MORE": True, b"STALE": True}
+_MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
 """Whether a claim may find something at once if it is tried again."""
 
 
 class Attempts:
-    """The transitions of running jobs. One object per worker: it remembers the highest fence and lost replies."""
+    """The transitions of running jobs. One object per worker: it remembers the highest fence."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, policy: Policy) -> None:
         self._connection = connection
@@ -57,17 +58,12 @@ class Attempts:
         self._scripts = scripts
         self._policy = policy
         self._floor = 0
-        self._call_lost = False
         self._unreadable: list[Result] = []
         """Results of claims that could not be read, on their way to the next call."""
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones."""
-        try:
-            reply = await self._scripts.claim(**self._claim_args(request))
-        except StoreUnavailable:
-            self._call_lost = True
-            raise
+        reply = await self._scripts.claim(**self._claim_args(request))
         return self._claimed(reply[0], reply[1], reply[2:])
 
     async def finish(
@@ -90,7 +86,6 @@ class Attempts:
                 results=[arg for result in others for arg in _result_args(result)],
             )
         except StoreUnavailable:
-            self._call_lost = True
             self._unreadable += unreadable
             raise
         word, due_ms, propagating, verdicts, *claims = reply
@@ -109,17 +104,23 @@ class Attempts:
             "limit": min(request.limit, MAX_RESULTS),
             "lease_ms": self._policy.lease_ms,
             "floor": self._floor,
-            "remember": self._call_lost,
+            "park_ms": request.park_ms,
+            "inbox": request.worker,
         }
 
     def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
+        claims = self._readable(rows)
+        return Claimed(
+            claims,
+            more=_MORE[word] or len(claims) < len(rows),
+            next_due_in_ms=due_ms if due_ms >= 0 else None,
+            parked=word == b"PARKED",
+        )
+
+    def _readable(self, rows: Sequence[Any]) -> tuple[Claim, ...]:
         claims = tuple(self._decoded(rows))
         self._floor = max([self._floor, *(claim.fence for claim in claims)])
-        if claims:
-            self._call_lost = False  # this answer is remembered: an older copy on its way gets STALE
-        return Claimed(
-            claims, more=_MORE[word] or len(claims) < len(rows), next_due_in_ms=due_ms if due_ms >= 0 else None
-        )
+        return claims
 
     def _decoded(self, rows: Sequence[Any]) -> Iterator[Claim]:
         """Yield claims; one that can't be read is reported as failed with the next results."""
@@ -160,17 +161,13 @@ class Attempts:
         reply = await self._scripts.output(flat)
         return {fence for (_, fence, _), word in zip(patches, reply[1:], strict=True) if word == b"full"}
 
-    async def wait_for_work(self, queues: Sequence[str], wake: Connection, timeout_s: float) -> bool:
-        """Wait until one of the queues has news for a worker; False after the time (at most `BLOCK_S`)."""
-        keys = [self._keys.wake(queue) for queue in queues]
-        return bool(await wake.call("BLPOP", *keys, max(0.01, min(timeout_s, BLOCK_S)), repeat=False))
-
-    async def pass_on(self, queues: Sequence[str]) -> None:
-        """Put a wake-up back for another worker."""
-        wakes = [self._keys.wake(queue) for queue in queues]
-        await self._connection.pipeline(
-            [("LPUSH", wake, 1) for wake in wakes] + [("LTRIM", wake, 0, 0) for wake in wakes]
-        )
+    async def news(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> News | None:
+        """Wait for news of parked requests; None after the time (at most `BLOCK_S`)."""
+        popped = await waiting.call("BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
+        if not popped:
+            return None
+        worker, request_id, rows = decode.news(popped[1])
+        return News(worker, request_id, self._readable(rows))
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[Connection]:

@@ -39,8 +39,13 @@ class Keys:
         """The sorted set of a queue's blocked, done, failed, cancelled or skipped jobs."""
         return f"{self.prefix}queue:{queue}:{status}"
 
-    def wake(self, queue: str) -> str:
-        return f"{self.prefix}queue:{queue}:wake"
+    def parked(self, queue: str) -> str:
+        """The sorted set of workers that wait for jobs of a queue."""
+        return f"{self.prefix}queue:{queue}:parked"
+
+    def inbox(self, name: str) -> str:
+        """The list by which a waiting worker is told."""
+        return f"{self.prefix}inbox:{name}"
 
     def worker(self, worker: str) -> str:
         return f"{self.prefix}worker:{worker}"

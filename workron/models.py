@@ -209,13 +209,15 @@ class Finished:
 class ClaimRequest:
     """Ask for up to `limit` jobs of these queues, the first queue first.
 
-    `request_id` is `<incarnation>:<growing counter>`: a repeat gets what the first one got.
+    `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
+    Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
     """
 
     worker: str
     queues: Sequence[str]
     limit: int
     request_id: str
+    park_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,16 @@ class Claimed:
     claims: tuple[Claim, ...] = ()
     more: bool = False
     next_due_in_ms: int | None = None
+    parked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a parked request is told: its claims, or none of them: look for yourself."""
+
+    worker: str
+    request_id: str
+    claims: tuple[Claim, ...] = ()
 
 
 class Beat(StrEnum):

@@ -116,9 +116,10 @@ class Scripts:
         limit: int,
         lease_ms: int,
         floor: int,
-        remember: bool,
+        park_ms: int,
+        inbox: str,
     ) -> Any:
-        args = (worker, request, queues, limit, lease_ms, floor, int(remember))
+        args = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
         return await self._run("claim", *args, repeat=False)
 
     async def finish(
@@ -130,13 +131,14 @@ class Scripts:
         limit: int,
         lease_ms: int,
         floor: int,
-        remember: bool,
+        park_ms: int,
+        inbox: str,
         retry_ms: int,
         retry_max_ms: int,
         successes: str,
         results: Iterable[Arg],
     ) -> Any:
-        call = (worker, request, queues, limit, lease_ms, floor, int(remember), retry_ms, retry_max_ms, successes)
+        call = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, retry_ms, retry_max_ms, successes)
         return await self._run("finish", *call, *results, repeat=False)
 
     async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:

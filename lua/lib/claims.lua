@@ -5,6 +5,7 @@ local CLAIM_FIELDS = {
 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
+local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
@@ -123,36 +124,106 @@ local function claims_held(text)
   return claims
 end
 
+local function keep_claims(key, request, claims, lease_ms)
+  local held = {}
+  for i, row in ipairs(claims) do
+    held[i] = row[1] .. ' ' .. row[2]
+  end
+  held = table.concat(held, ' ')
+  redis.call('HSET', key, 'request', request, 'claims', held)
+  redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
+  return held
+end
+
+-- Keep a request that found nothing: until `park_ms` have passed, who makes work claims for it or wakes its worker.
+local function park(worker, key, request, queues, limit, lease_ms, floor, park_ms, inbox)
+  local until_ms = int(NOW + park_ms)
+  local spot = table.concat({ inbox, int(limit), lease_ms, int(floor), queues }, ' ')
+  redis.call('HSET', key, 'request', request, 'claims', '', 'parked', spot)
+  redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
+  for queue in string.gmatch(queues, '%S+') do
+    redis.call('ZADD', queue_key(queue) .. ':parked', until_ms, worker)
+    redis.call('PEXPIRE', queue_key(queue) .. ':parked', int(park_ms))
+  end
+end
+
+-- Claims as one string: each value as `<length>:<bytes>`, `-` where a field is unset.
+local function pack_claims(claims)
+  local parts = {}
+  for _, row in ipairs(claims) do
+    for i = 1, 9 do
+      local value = row[i]
+      parts[#parts + 1] = value and #tostring(value) .. ':' .. value or '-'
+    end
+  end
+  return table.concat(parts)
+end
+
+-- Claim for a parked worker and put the claims into its inbox; returns how many. Who has gone meanwhile does not take
+-- them out of there: `handed` is how the reaper finds that.
+local function hand_over(parked)
+  local inbox, limit, lease_ms, floor, queues = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+) (.+)$')
+  local claims = claim(parked.worker, queues, math.min(tonumber(limit), HANDED), lease_ms, tonumber(floor))
+  flush()
+  if #claims > 0 then
+    local about = parked.worker .. ' ' .. parked.request
+    local held = keep_claims(parked.key, parked.request, claims, lease_ms)
+    put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
+    redis.call('ZADD', P .. 'handed', int(NOW), inbox .. ' ' .. about)
+  end
+  return #claims
+end
+
+local function waiting(queue)
+  return tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0)
+end
+
+-- Give the waiting jobs of a queue to workers that are parked; of many the first to be woken takes its share.
+local function hand_out(queue)
+  while waiting(queue) > 0 do
+    local parked = next_parked(queue)
+    if not parked then
+      return
+    end
+    if waiting(queue) > HANDED or hand_over(parked) == 0 then
+      return wake(parked)
+    end
+  end
+end
+
 -- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none.
 --
--- An empty answer is remembered only if the caller had a reply lost before (`remember`): then a copy of that call may
--- still be on its way. Returns a status word, the claims, and the ms until the next job is due (-1: none).
-local function claim_once(worker, request, queues, limit, lease_ms, floor, remember)
+-- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not).
+-- Returns a status word, the claims, and the ms until the next job is due (-1: none).
+local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local key = P .. 'worker:' .. worker .. ':claim'
-  local last = redis.call('HMGET', key, 'request', 'claims')
-  if last[1] == request then
-    return 'CLAIMED', claims_held(last[2]), -1
+  local last, held, parked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked'))
+  if last == request and held ~= '' then
+    return 'CLAIMED', claims_held(held), -1
   end
-  if last[1] and is_overtaken(request, last[1]) then
+  if last and is_overtaken(request, last) then
     return 'STALE', {}, -1
+  end
+  if parked then
+    redis.call('HDEL', key, 'parked')
   end
   local due_left = promote(DUE_BUDGET)
   flush()
   local claims, exhausted = claim(worker, queues, limit, lease_ms, floor)
   flush()
-  if #claims > 0 or remember then
-    local held = {}
-    for i, row in ipairs(claims) do
-      held[i] = row[1] .. ' ' .. row[2]
-    end
-    redis.call('HSET', key, 'request', request, 'claims', table.concat(held, ' '))
-    redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
-  end
   if #claims == limit or exhausted then
     hint_left(queues)
   end
-  if #claims == 0 and (exhausted or due_left) then
+  if #claims > 0 then
+    keep_claims(key, request, claims, lease_ms)
+    return 'CLAIMED', claims, next_due_ms()
+  end
+  if exhausted or due_left then
     return 'MORE', claims, 0
   end
-  return #claims > 0 and 'CLAIMED' or 'EMPTY', claims, next_due_ms()
+  if park_ms > 0 then
+    park(worker, key, request, queues, limit, lease_ms, floor, park_ms, inbox)
+    return 'PARKED', claims, next_due_ms()
+  end
+  return 'EMPTY', claims, next_due_ms()
 end

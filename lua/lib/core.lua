@@ -163,11 +163,40 @@ local function push_propagate(job)
   redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
 end
 
--- One hint wakes one worker; who claims and leaves work behind hints again. At most one waits in the list.
+-- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest.
+local function next_parked(queue)
+  while true do
+    local worker, until_ms = unpack(redis.call('ZPOPMIN', queue_key(queue) .. ':parked'))
+    if not worker then
+      return nil
+    end
+    local key = P .. 'worker:' .. worker .. ':claim'
+    local request, spot = unpack(redis.call('HMGET', key, 'request', 'parked'))
+    if spot then
+      redis.call('HDEL', key, 'parked')
+      if tonumber(until_ms) >= NOW then
+        return { worker = worker, key = key, request = request, spot = spot }
+      end
+    end
+  end
+end
+
+local function put_into_inbox(inbox, news)
+  local key = P .. 'inbox:' .. inbox
+  redis.call('RPUSH', key, news)
+  redis.call('PEXPIRE', key, '60000')
+end
+
+-- Have a parked worker look for work.
+local function wake(parked)
+  put_into_inbox(string.match(parked.spot, '^%S+'), parked.worker .. ' ' .. parked.request .. '\n')
+end
+
+-- One hint wakes one worker; who claims and leaves work behind hints again. Nobody is parked: nobody misses it.
 local function hint(queue)
-  local key = queue_key(queue) .. ':wake'
-  if redis.call('EXISTS', key) == 0 then
-    redis.call('RPUSH', key, '1')
+  local parked = next_parked(queue)
+  if parked then
+    wake(parked)
   end
 end
 

@@ -81,3 +81,25 @@ local function conclude(job, outcome, delay_ms)
   end
   return job.status
 end
+
+local REFUNDS = 10
+
+-- Give a running attempt's job back unfinished, at the head of its list; the attempt is refunded. Returns its status,
+-- nil if somebody else has the lease.
+local function give_back(id, fence)
+  local job = read(id)
+  if not job or job.status ~= 'running' or job.fence ~= fence then
+    return nil
+  end
+  if job.cancel_requested_at then
+    return conclude(job, { fence = fence, reason = 'cancelled' })
+  end
+  local key = job_key(id)
+  if redis.call('HINCRBY', key, 'releases', '1') <= REFUNDS then
+    redis.call('HSET', key, 'attempts', int(job.attempts - 1))
+  end
+  redis.call('HSET', key, 'status', 'pending')
+  redis.call('HDEL', key, 'fence', 'worker', 'started_at')
+  move(job, 'pending', true)
+  return 'pending'
+end

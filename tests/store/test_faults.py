@@ -164,10 +164,13 @@ async def test_nobody_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> Non
     await submit(store, new_job())
     await bench.client.rpush(bench.keys.pending("default", 5), *(f"dead{n}" for n in range(1500)))
     await submit(store, new_job())
-    await bench.client.delete(bench.keys.wake("default"))
+    await bench.client.zadd(bench.keys.parked("default"), {"w2": 2**60})
+    await bench.client.hset(
+        f"{bench.keys.worker('w2')}:claim", mapping={"request": "b:1", "parked": "w2 1 300 0 default"}
+    )
     got = await store.attempts.claim(ClaimRequest("w", ["default"], 2, "b:1"))
     assert len(got.claims) == 1
-    assert await bench.client.llen(bench.keys.wake("default")) == 1
+    assert await bench.client.llen(bench.keys.inbox("w2")) == 1
 
 
 @pytest.mark.parametrize("other", [When.DONE, When.FAILED])

@@ -1,4 +1,4 @@
-"""Upkeep: retention, lost wake-ups, dead ids, memory. Nothing in Redis grows without bound."""
+"""Upkeep: retention, dead ids, memory. Nothing in Redis grows without bound."""
 
 import asyncio
 
@@ -86,40 +86,6 @@ async def test_a_job_whose_dependents_were_not_all_told_is_kept(bench: Bench) ->
     await store.upkeep.propagate()
     await store.upkeep.sweep()
     assert await store.jobs([root.id]) == [None]
-
-
-async def test_a_lost_wake_up_is_renewed(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, new_job())
-    await bench.client.delete(bench.keys.wake("default"))
-    await store.upkeep.promote()
-    assert await bench.client.llen(bench.keys.wake("default")) == 1
-
-
-async def test_hints_do_not_pile_up(bench: Bench) -> None:
-    store = bench.store()
-    for _ in range(20):
-        await submit(store, new_job())
-        await store.upkeep.promote()
-    assert await bench.client.llen(bench.keys.wake("default")) == 1
-
-
-async def test_who_leaves_work_behind_wakes_the_next(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, *(new_job() for _ in range(3)))
-    await bench.client.delete(bench.keys.wake("default"))
-    await claim(store, limit=1)
-    assert await bench.client.llen(bench.keys.wake("default")) == 1
-
-
-async def test_an_earlier_due_time_wakes_a_worker(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, new_job(delay_ms=60_000))
-    await bench.client.delete(bench.keys.wake("default"))
-    await submit(store, new_job(delay_ms=90_000))
-    assert await bench.client.llen(bench.keys.wake("default")) == 0
-    await submit(store, new_job(delay_ms=30_000))
-    assert await bench.client.llen(bench.keys.wake("default")) == 1
 
 
 async def test_due_jobs_are_promoted_by_the_reaper(store: Store) -> None:
