@@ -25,7 +25,7 @@ if TERMINAL[job.status] then
 end
 if job.status == 'running' then
   if not job.cancel_requested_at then
-    redis.call('HSET', job_key(id), 'cancel_requested_at', int(NOW))
+    redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
   end
   redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. id .. ' ' .. job.fence)
   append(moves, 'cancelling', id)
@@ -39,7 +39,7 @@ if job.status == 'pending' then
     redis.call('LREM', list, '1', id)
   end
 end
-redis.call('HSET', job_key(id), 'cancel_requested_at', int(NOW))
+redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
 end_job(job, 'cancelled', { reason = 'cancelled' })
 flush()
 local propagating = propagate(EDGES)

@@ -25,7 +25,7 @@ local function beat(id, fence)
   if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence or overdue(row[3], row[4], row[5]) then
     return 'lost'
   end
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. int(NOW), 'PX', lease_ms)
+  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
   index(P .. 'leases', id, NOW + tonumber(lease_ms))
   return row[5] and 'cancel' or 'ok'
 end
@@ -35,6 +35,6 @@ for at = 5, #ARGV, 2 do
   answer[#answer + 1] = beat(ARGV[at], ARGV[at + 1])
 end
 redis.call('SET', P .. 'worker:' .. worker, about, 'PX', lease_ms)
-redis.call('ZADD', P .. 'workers', int(NOW), worker)
+redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
 flush()
 return answer

@@ -24,7 +24,7 @@ if full == '1' then
 elseif full == '0' then
   redis.call('HDEL', KEYS[1], 'full')
 end
-redis.call('HSET', KEYS[1], 'last_pass', int(NOW))
+redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT)
 last = last and tonumber(last)
 if last and (NOW - last > math.max(3 * pass_ms, 3000) or last > NOW) then
   wait_until = int(NOW + lease_ms)
@@ -101,7 +101,7 @@ local function take_back_undelivered()
   end
 end
 
-local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', '0', int(limit))
+local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
 for _, id in ipairs(ids) do
   if not pcall(look_at, id) then
     quarantine(id)

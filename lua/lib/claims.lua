@@ -14,7 +14,7 @@ end
 
 -- Make due jobs pending; returns whether more are due.
 local function promote(limit)
-  local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(NOW), 'LIMIT', '0', int(limit))
+  local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
   for _, id in ipairs(due) do
     local job = read(id)
     if job and job.status == 'scheduled' then
@@ -53,8 +53,8 @@ local function start(id, row, worker, fence, lease_ms)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key = job_key(id)
   redis.call('HSET', key, 'status', 'running', 'attempts', int(attempt), 'fence', int(fence),
-    'worker', worker, 'started_at', int(NOW))
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. int(NOW), 'PX', lease_ms)
+    'worker', worker, 'started_at', NOW_TEXT)
+  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. NOW_TEXT, 'PX', lease_ms)
   index(P .. 'leases', id, NOW + tonumber(lease_ms))
   local job = { queue = row[2] or 'default', workflow = row[5] }
   count_job(job, 'pending', -1)
@@ -169,7 +169,7 @@ local function hand_over(parked)
     local about = parked.worker .. ' ' .. parked.request
     local held = keep_claims(parked.key, parked.request, claims, lease_ms)
     put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
-    redis.call('ZADD', P .. 'handed', int(NOW), inbox .. ' ' .. about)
+    redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
   end
   return #claims
 end

@@ -21,12 +21,22 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
+local NOW_TEXT = int(NOW)
+local JOB_PREFIX = P .. 'job:'
+
 local function job_key(id)
-  return P .. 'job:' .. id
+  return JOB_PREFIX .. id
 end
 
+local queue_keys = {}
+
 local function queue_key(queue)
-  return P .. 'queue:' .. queue
+  local key = queue_keys[queue]
+  if not key then
+    key = P .. 'queue:' .. queue
+    queue_keys[queue] = key
+  end
+  return key
 end
 
 -- The other fields are read when they are first asked for: as they are then, also by this script's own writes.
@@ -73,7 +83,7 @@ local function visible(job)
 end
 
 local counts = {} -- hash key → field → change
-local indexes = {} -- zset key → member → score, or false to remove
+local indexes = {} -- zset key → member → score (a number, or digits), or false to remove
 local pushes = {} -- list key → ids, at the tail
 local fronts = {} -- list key → ids, at the head
 local hints = {} -- queue → true
@@ -82,8 +92,11 @@ local moves = {} -- new status → ids
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
 local function count(key, field, change)
-  local fields = counts[key] or {}
-  counts[key] = fields
+  local fields = counts[key]
+  if not fields then
+    fields = {}
+    counts[key] = fields
+  end
   fields[field] = (fields[field] or 0) + change
 end
 
@@ -95,14 +108,20 @@ local function count_job(job, status, change)
 end
 
 local function index(key, member, score)
-  local members = indexes[key] or {}
-  indexes[key] = members
+  local members = indexes[key]
+  if not members then
+    members = {}
+    indexes[key] = members
+  end
   members[member] = score
 end
 
 local function append(lists, key, id)
-  local list = lists[key] or {}
-  lists[key] = list
+  local list = lists[key]
+  if not list then
+    list = {}
+    lists[key] = list
+  end
   list[#list + 1] = id
 end
 
@@ -129,7 +148,7 @@ local function enter(job, to, at_front)
   count_job(job, to, 1)
   append(moves, to, job.id)
   if INDEXED[to] then
-    index(queue_key(job.queue) .. ':' .. to, job.id, NOW)
+    index(queue_key(job.queue) .. ':' .. to, job.id, NOW_TEXT)
   elseif to == 'scheduled' then
     index(P .. 'due', job.id, job.run_at)
     if not soonest_at or job.run_at < soonest_at then
@@ -204,7 +223,7 @@ local function flush_index(key, members)
   local adds, drops = {}, {}
   for member, score in pairs(members) do
     if score then
-      adds[#adds + 1] = int(score)
+      adds[#adds + 1] = type(score) == 'string' and score or int(score)
       adds[#adds + 1] = member
     else
       drops[#drops + 1] = member

@@ -3,18 +3,20 @@
 -- Fields that tell how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by' }
 
+-- Write fields and an outcome; returns the names that it has no value for.
 local function write_outcome(key, fields, outcome)
-  local clear = {}
-  for _, name in ipairs(OUTCOME) do
+  local clear, last = {}, #fields
+  for i = 1, #OUTCOME do
+    local name = OUTCOME[i]
     local value = outcome[name]
     if value and value ~= '' then
-      fields[#fields + 1] = name
-      fields[#fields + 1] = value
+      fields[last + 1], fields[last + 2] = name, value
+      last = last + 2
     else
       clear[#clear + 1] = name
     end
   end
-  redis.call('HSET', key, unpack(fields))
+  redis.call('HSET', key, unpack(fields, 1, last))
   return clear
 end
 
@@ -24,7 +26,7 @@ end
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
-  local clear = write_outcome(key, { 'status', status, 'finished_at', int(NOW) }, outcome)
+  local clear = write_outcome(key, { 'status', status, 'finished_at', NOW_TEXT }, outcome)
   if job.fence and not outcome.fence then
     clear[#clear + 1] = 'fence'
     stale = true
