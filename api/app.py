@@ -12,7 +12,7 @@ from api import pages, problems
 from api.context import Context
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.routes import jobs, submissions, system, workflows
+from api.routes import claims, jobs, reports, submissions, system, workers, workflows
 from workron.errors import WorkronError
 from workron.settings import Settings
 
@@ -35,7 +35,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.context = Context(store, settings)
-    for router in (submissions.router, jobs.router, workflows.router, system.router):
+    modules = (claims, submissions, jobs, workflows, reports, workers, system)  # /jobs/next goes before /jobs/{job_id}
+    for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)

@@ -20,18 +20,18 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 WorkflowStatus = Literal["running", "done", "failed"]
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class DependencyState(_Answer):
+class DependencyState(Answer):
     job: str
     when: When
     status: Status | None
     """The other job's present status; null once it is no longer stored."""
 
 
-class Job(_Answer):
+class Job(Answer):
     """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
 
     id: str
@@ -68,14 +68,14 @@ class Job(_Answer):
     workflow: str | None
 
 
-class JobPage(_Answer):
+class JobPage(Answer):
     """Jobs, and the cursor of the page behind; a page may be short, or empty, although more follow."""
 
     data: list[Job]
     next_cursor: str | None
 
 
-class Workflow(_Answer):
+class Workflow(Answer):
     """A workflow and its first 1,000 jobs; the others are found by `GET /jobs?workflow=`."""
 
     id: str
@@ -88,17 +88,17 @@ class Workflow(_Answer):
     jobs: list[Job]
 
 
-class Queue(_Answer):
+class Queue(Answer):
     name: str
     counts: dict[Status, int]
 
 
-class QueueList(_Answer):
+class QueueList(Answer):
     data: list[Queue]
     next_cursor: str | None
 
 
-class Worker(_Answer):
+class Worker(Answer):
     id: str
     host: str
     pid: int
@@ -108,18 +108,21 @@ class Worker(_Answer):
     started_at: Time
     last_seen_at: Time
     version: str
+    exec_addr: str | None
+    resources: dict[str, int]
+    tags: list[str]
 
 
-class WorkerList(_Answer):
+class WorkerList(Answer):
     data: list[Worker]
     next_cursor: str | None
 
 
-class Alive(_Answer):
+class Alive(Answer):
     status: Literal["ok"]
 
 
-class Server(_Answer):
+class Server(Answer):
     """The Redis server as it describes itself; null where it is not allowed to tell."""
 
     product: str
@@ -131,12 +134,12 @@ class Server(_Answer):
     maxmemory: int | None
 
 
-class Reaper(_Answer):
+class Reaper(Answer):
     last_pass_age: float | None
     """Seconds since any reaper's last pass; null if there never was one."""
 
 
-class Health(_Answer):
+class Health(Answer):
     status: Literal["ok", "degraded"]
     """`degraded`: jobs of dead workers are not taken back."""
     warnings: list[str]
@@ -257,4 +260,7 @@ def worker_document(worker: models.WorkerState) -> dict[str, Any]:
         "started_at": rfc3339(info.started_at_ms),
         "last_seen_at": rfc3339(worker.last_seen_at_ms),
         "version": info.version,
+        "exec_addr": info.exec_addr,
+        "resources": info.resources,
+        "tags": info.tags,
     }

@@ -47,8 +47,11 @@ async def _run(settings: Settings) -> int:
             if server_info.appendonly is False:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
             app = create_app(store, settings, key.value if key else None)
-            with StopSignals() as signals:
-                await serve(app, app.state.context.stopping, listener, signals)
+            try:
+                with StopSignals() as signals:
+                    await serve(app, app.state.context.stopping, listener, signals)
+            finally:
+                await app.state.context.aclose()
     finally:
         listener.close()
     return 0

@@ -4,7 +4,7 @@ import asyncio
 import resource
 
 from workers.executor import Executor
-from workers.source import RedisSource
+from workers.redis_source import RedisSource
 from workers.worker import Worker
 from workron import lifeline, logs
 from workron.settings import Settings

@@ -21,8 +21,8 @@ from workers.heartbeat import Heartbeat
 from workers.output_writer import OutputWriter
 from workers.source import JobSource
 from workron import __version__, ids
-from workron.attempts import MAX_RESULTS
 from workron.errors import StoreUnavailable
+from workron.exchange import MAX_RESULTS
 from workron.models import Claim, Claimed, ClaimRequest, Finished, News, Outcome, Reason, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
@@ -176,11 +176,12 @@ class Worker:
         if request.request_id != self._request_id():  # it was parked before; news brought the same claims meanwhile
             self._look_again()
             return
-        self._look = claimed.more or 0 < len(claimed.claims) == request.limit
+        self._look = claimed.more or claimed.spent or 0 < len(claimed.claims) == request.limit
         self._parked_at = sent_at if claimed.parked else None
         look_in_ms = [self._park_ms] if claimed.parked else []
         look_in_ms += [claimed.next_due_in_ms] if claimed.next_due_in_ms is not None else []
         self._look_in(min(look_in_ms) / 1000 if look_in_ms else None)
+        self._requests += claimed.spent
         if claimed.claims:
             self._requests += 1
             self._starting += len(claimed.claims)
@@ -309,6 +310,7 @@ class Worker:
             self._look_again()
         elif news.request_id == self._request_id():
             sent_at = self._asked_at if self._parked_at is None else self._parked_at
+            sent_at = sent_at if news.asked_at_s is None else news.asked_at_s
             self._requests += 1
             self._parked_at = None
             self._start(news.claims, sent_at)

@@ -7,7 +7,9 @@
     │   └── TooLarge             over one of the documented limits
     ├── NotFound             no such job or workflow
     ├── Conflict             the state of the job, or its run, forbids it
-    │   └── IdempotencyConflict  the key was used before with another body
+    │   ├── IdempotencyConflict  the key was used before with another body
+    │   ├── NotRunning           a worker reports on a job that does not run
+    │   └── LeaseLost            a worker reports on a job that another attempt runs by now
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
     │   ├── StoreFull            Redis has no room for new work
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
@@ -71,6 +73,14 @@ class Conflict(WorkronError):
 
 class IdempotencyConflict(Conflict):
     """This Idempotency-Key was used before, with another request body."""
+
+
+class NotRunning(Conflict):
+    """A worker reports on a job that does not run."""
+
+
+class LeaseLost(Conflict):
+    """A worker reports on a job whose lease it has lost: another attempt runs by now, or may be meant."""
 
 
 class StoreUnavailable(WorkronError):

@@ -7,7 +7,7 @@ milliseconds (`…_ms`). `api/schemas.py` turns them into RFC 3339 and seconds.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
@@ -173,12 +173,16 @@ class Outcome:
     """One paragraph for people: what went wrong and the end of the output; at most 4 KiB."""
 
 
+Unfenced = Literal["safe", "always"]
+"""In place of the fence of a report that brings none: the last attempt is meant; `safe`: unless it may be another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """An outcome on its way to the store, with the last piece of the attempt's output."""
 
     id: str
-    fence: int
+    fence: int | Unfenced
     outcome: Outcome
     output: OutputPatch | None = None
 
@@ -211,6 +215,7 @@ class ClaimRequest:
 
     `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
     Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
+    `inbox` is where the news come to, None for the worker's own.
     """
 
     worker: str
@@ -218,6 +223,7 @@ class ClaimRequest:
     limit: int
     request_id: str
     park_ms: int = 0
+    inbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,8 @@ class Claimed:
     more: bool = False
     next_due_in_ms: int | None = None
     parked: bool = False
+    spent: bool = False
+    """The request had got claims before, and holds none of them any more: make a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +245,8 @@ class News:
     worker: str
     request_id: str
     claims: tuple[Claim, ...] = ()
+    asked_at_s: float | None = None
+    """When the request was sent that got them, in seconds as by `boottime_s`; None: as the worker knows itself."""
 
 
 class Beat(StrEnum):
@@ -267,6 +277,10 @@ class WorkerInfo:
     running: int
     started_at_ms: int
     version: str
+    exec_addr: str | None = None
+    """Where it says it can be reached; nobody calls it."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "heartbeat", "release", "cancel", "retry", "reap", "promote", "propagate", "sweep", "trim",
-     "admit", "abort"}
+    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
+     "trim", "admit", "abort"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -146,6 +146,9 @@ class Scripts:
 
     async def release(self, held: Sequence[Arg]) -> Any:
         return await self._run("release", *held)
+
+    async def withdraw(self, worker: str, request: str, inbox: str, queues: str) -> Any:
+        return await self._run("withdraw", worker, request, inbox, queues)
 
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)

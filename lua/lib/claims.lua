@@ -124,13 +124,13 @@ local function claims_held(text)
   return claims
 end
 
-local function keep_claims(key, request, claims, lease_ms)
+local function keep_claims(key, request, inbox, claims, lease_ms)
   local held = {}
   for i, row in ipairs(claims) do
     held[i] = row[1] .. ' ' .. row[2]
   end
   held = table.concat(held, ' ')
-  redis.call('HSET', key, 'request', request, 'claims', held)
+  redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', held)
   redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
   return held
 end
@@ -139,11 +139,14 @@ end
 local function park(worker, key, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local until_ms = int(NOW + park_ms)
   local spot = table.concat({ inbox, int(limit), lease_ms, int(floor), queues }, ' ')
-  redis.call('HSET', key, 'request', request, 'claims', '', 'parked', spot)
-  redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
+  redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', '', 'parked', spot)
+  redis.call('PEXPIRE', key, int(math.max(2 * tonumber(lease_ms), park_ms)))
   for queue in string.gmatch(queues, '%S+') do
-    redis.call('ZADD', queue_key(queue) .. ':parked', until_ms, worker)
-    redis.call('PEXPIRE', queue_key(queue) .. ':parked', int(park_ms))
+    local parked = queue_key(queue) .. ':parked'
+    redis.call('ZADD', parked, until_ms, worker)
+    if redis.call('PTTL', parked) < park_ms then -- somebody may wait longer
+      redis.call('PEXPIRE', parked, int(park_ms))
+    end
   end
 end
 
@@ -167,7 +170,7 @@ local function hand_over(parked)
   flush()
   if #claims > 0 then
     local about = parked.worker .. ' ' .. parked.request
-    local held = keep_claims(parked.key, parked.request, claims, lease_ms)
+    local held = keep_claims(parked.key, parked.request, inbox, claims, lease_ms)
     put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
     redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
   end
@@ -197,8 +200,14 @@ end
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
 local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local key = P .. 'worker:' .. worker .. ':claim'
-  local last, held, parked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked'))
+  local last, held, parked, asked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox'))
+  if limit == 0 and (last ~= request or asked ~= inbox) then
+    return 'EMPTY', {}, -1 -- another one is parked, or it was made again through another inbox: it is answered there
+  end
   if last == request and held ~= '' then
+    if asked ~= inbox then
+      redis.call('HSET', key, 'inbox', inbox)
+    end
     return 'CLAIMED', claims_held(held), -1
   end
   if last and is_overtaken(request, last) then
@@ -215,7 +224,7 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
     hint_left(queues)
   end
   if #claims > 0 then
-    keep_claims(key, request, claims, lease_ms)
+    keep_claims(key, request, inbox, claims, lease_ms)
     return 'CLAIMED', claims, next_due_ms()
   end
   if exhausted or due_left then

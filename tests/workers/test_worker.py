@@ -11,8 +11,8 @@ from pretend_worker import claim_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.worker import Worker
-from workron.attempts import Exchanged
 from workron.errors import StoreUnavailable
+from workron.exchange import Exchanged, Kept
 from workron.models import (
     Beat,
     Claim,
@@ -70,13 +70,13 @@ class Scripted:
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         self.released += held
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
         await self.writing.wait()
         if self.refusals:
             self.refusals -= 1
             raise StoreUnavailable("away")
         self.written += [patch for _, _, patch in patches]
-        return set()
+        return [Kept.STORED] * len(patches)
 
     async def news(self, worker: str) -> News | None:
         return await self.inbox.get()
