@@ -35,7 +35,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.context = Context(store, settings)
-    modules = (claims, submissions, jobs, workflows, reports, workers, system)  # /jobs/next goes before /jobs/{job_id}
+    modules = (submissions, claims, jobs, workflows, reports, workers, system)  # /jobs/next goes before /jobs/{job_id}
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)

@@ -1,14 +1,13 @@
 """The bodies that workers send: strict models, and their way into the store's nouns."""
 
 import base64
-import binascii
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from api.bodies import RFC3339, Body, QueueName, epoch_ms, or_with_a_point
+from api.bodies import ID_PATTERN, RFC3339, Body, QueueName, epoch_ms, or_with_a_point
 from workers.output import harmless, last_bytes
-from workron.errors import InvalidRequest
+from workron.errors import InvalidRequest, TooLarge
 from workron.exchange import MAX_BEATS, MAX_RESULTS
 from workron.models import (
     DEFAULT_QUEUE,
@@ -26,6 +25,7 @@ STORED: Final = OUTPUT_HEAD + OUTPUT_TAIL
 """Bytes kept of one attempt's output."""
 LONGEST_WAIT_S: Final = 60
 _NAME: Final = r"^[\x21-\x7e]{1,100}$"
+_BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _ERROR_BYTES: Final = 4096
 
 
@@ -38,10 +38,11 @@ def _is_no_key(worker: str) -> str:
 WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]
 """No spaces: in Redis, names stand between spaces."""
 RequestId = Annotated[str, StringConstraints(pattern=_NAME)]
-JobId = Annotated[str, StringConstraints(max_length=64)]
+JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Fence = Annotated[int, Field(ge=1, le=2**53), or_with_a_point]
 Queues = Annotated[list[QueueName], Field(min_length=1, max_length=100)]
 QueryFence = Annotated[int, Field(ge=1, le=2**53)]
+QueryOffset = Annotated[int, Field(ge=0, le=STORED)]
 QueryCount = Annotated[int, Field(ge=0, le=2**53)]
 _Count = Annotated[int, Field(ge=0, le=2**53), or_with_a_point]
 _Small = Annotated[int, Field(ge=-(2**31), le=2**31 - 1), or_with_a_point]
@@ -77,21 +78,18 @@ class OutputPiece(Body):
     total: _Count | None = None
     """All bytes that the command has written so far; by default it ends with this piece."""
     text: Annotated[str, StringConstraints(max_length=STORED)] | None = None
-    base64: Annotated[str, StringConstraints(max_length=2 * STORED, pattern=r"^[A-Za-z0-9+/]*={0,2}$")] | None = None
+    base64: Annotated[str, StringConstraints(max_length=2 * STORED, pattern=_BASE64)] | None = None
 
     def to_patch(self) -> OutputPatch:
-        """Return the store's form; InvalidRequest if it would stand outside of what is stored."""
-        try:
-            data = (self.text or "").encode() if self.base64 is None else base64.b64decode(self.base64, validate=True)
-        except binascii.Error as error:
-            raise InvalidRequest(f"output is not base64: {error}", field="output") from None
+        """Return the store's form; TooLarge if it would stand outside of what is stored."""
+        data = (self.text or "").encode() if self.base64 is None else base64.b64decode(self.base64)
         return output_patch(self.offset, data, self.total)
 
 
 def output_patch(offset: int, data: bytes, total: int | None) -> OutputPatch:
-    """Return a patch; InvalidRequest if it would stand outside of what is stored."""
+    """Return a patch; TooLarge if it would stand outside of what is stored."""
     if offset + len(data) > STORED:
-        raise InvalidRequest(f"output beyond byte {STORED:,} of what is stored", field="output")
+        raise TooLarge(f"this piece of output goes beyond byte {STORED:,} of what is stored")
     return OutputPatch(offset, data, max(offset + len(data), total or 0))
 
 
@@ -215,7 +213,7 @@ class NewHeartbeats(Body):
 class Resources(BaseModel):
     """What the worker's machine has."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     vram_mb: _Count | None = None
     memory_mb: _Count | None = None
@@ -224,7 +222,7 @@ class Resources(BaseModel):
 class NewWorker(BaseModel):
     """A worker makes itself known. Fields that are not named here are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, use_attribute_docstrings=True)
 
     id: WorkerId
     exec_addr: _Short | None = None

@@ -143,7 +143,7 @@ class Attempts:
         await self._scripts.heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
 
     async def release(self, held: Sequence[tuple[str, int | Unfenced]]) -> list[Status | None]:
-        """Give running attempts back unfinished; they don't count. Answers the jobs' states, None: the lease is lost."""
+        """Give running attempts back unfinished; they don't count. Answers the jobs' states; None: lease lost."""
         states: list[Status | None] = []
         for start in range(0, len(held), MAX_RESULTS):
             reply = await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])

@@ -29,7 +29,7 @@ _FAILURES: Final = (
 
 class OutputQuery(StrictQuery):
     fence: work.QueryFence
-    offset: work.QueryCount = 0
+    offset: work.QueryOffset = 0
     """Where the bytes stand in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
     total: work.QueryCount | None = None
     """All bytes that the command has written so far; by default it ends with these."""
