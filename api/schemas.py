@@ -5,8 +5,6 @@ answer against its model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -15,6 +13,7 @@ from starlette.responses import Response
 
 from workron import models
 from workron.models import Reason, Status, When
+from workron.times import rfc3339
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 WorkflowStatus = Literal["running", "done", "failed"]
@@ -158,13 +157,6 @@ class Health(Answer):
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(orjson.dumps(document), status, headers, "application/json")
-
-
-@lru_cache(maxsize=4096)
-def rfc3339(at_ms: int) -> str:
-    """Return a time like `2026-03-01T09:30:00.250Z`."""
-    moment = datetime.fromtimestamp(at_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
 
 
 def _time(at_ms: int | None) -> str | None:

@@ -11,6 +11,7 @@
     │   ├── NotRunning           a worker reports on a job that does not run
     │   └── LeaseLost            a worker reports on a job that another attempt runs by now
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
+    │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
     │   ├── StoreFull            Redis has no room for new work
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── ApiUnreachable       a client got no answer from the API
@@ -89,6 +90,10 @@ class StoreUnavailable(WorkronError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ApiAway(StoreUnavailable):
+    """The API can't be reached or can't answer now, to a worker that talks to nobody else."""
 
 
 class StoreBroken(StoreUnavailable):
