@@ -47,7 +47,7 @@ async def _run(settings: Settings) -> int:
             if server_info.appendonly is False:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
             if settings.unfenced == "always":
-                log.warning("reports without a fence are always taken: who has lost a job may end it, against the promise")
+                log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
             app = create_app(store, settings, key.value if key else None)
             try:
                 with StopSignals() as signals:
