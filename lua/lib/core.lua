@@ -21,7 +21,7 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
-local NOW_TEXT = int(NOW)
+local NOW_TEXT = string.format('%.0f', NOW)
 local JOB_PREFIX = P .. 'job:'
 
 local function job_key(id)
