@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.protocol import LimitedHttp
-from workron import lifeline, local, logs
+from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
 from workron.settings import Settings
@@ -34,6 +34,7 @@ def run(settings: Settings) -> int:
     lifeline.watch()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every parked client holds a connection
+    collector.relax()
     logs.configure(settings, process="api")
     return asyncio.run(_run(settings))
 

@@ -6,7 +6,7 @@ import resource
 from workers.executor import Executor
 from workers.source import RedisSource
 from workers.worker import Worker
-from workron import lifeline, logs
+from workron import collector, lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.store import Store
@@ -17,6 +17,7 @@ def run(settings: Settings) -> int:
     """Work until a stop signal; returns the exit code."""
     lifeline.watch()
     allow_open_files()
+    collector.relax()
     logs.configure(settings, process="worker")
     return asyncio.run(_run(settings))
 

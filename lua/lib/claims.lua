@@ -193,10 +193,11 @@ end
 
 -- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none.
 --
--- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not).
+-- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). A
+-- worker has another sequence of requests, with one more of them under way, where its incarnation ends in `~2`.
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
 local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
-  local key = P .. 'worker:' .. worker .. ':claim'
+  local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
   local last, held, parked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked'))
   if last == request and held ~= '' then
     return 'CLAIMED', claims_held(held), -1

@@ -244,3 +244,12 @@ async def test_an_older_copy_of_a_request_does_not_end_the_parking_of_the_next(b
     await ask(store, request_id="boot:1", park_ms=0)  # equal: the same claims; nothing else changes
     await submit(store, new_job())
     assert await unheard(bench, "w1") == [1]
+
+
+async def test_a_second_sequence_of_requests_does_not_disturb_the_first(store: Store) -> None:
+    await submit(store, new_job(), new_job())
+    one = await ask(store, request_id="boot:1")
+    other = await ask(store, request_id="boot~2:1")
+    assert one.claims[0].id != other.claims[0].id
+    assert (await ask(store, request_id="boot:1")).claims == one.claims
+    assert (await ask(store, request_id="boot~2:1")).claims == other.claims

@@ -208,7 +208,7 @@ async def test_news_of_a_parked_request_start_its_jobs_once(wait_until: Until) -
     """The same claims come again if the request is made again before the news arrive."""
     source = Scripted()
     async with working(source, slots=2) as worker:
-        await wait_until(lambda: worker._parked_at is not None)
+        await wait_until(lambda: worker._first.parked_at is not None)
         claim = claim_for("sleep 5", fence=7)
         await source.inbox.put(News(worker.id, source.request_id(), (claim,)))
         await wait_until(lambda: worker._held)
@@ -221,7 +221,7 @@ async def test_news_of_a_parked_request_start_its_jobs_once(wait_until: Until) -
 async def test_who_was_handed_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
     source = Scripted()
     async with working(source, slots=3) as worker:
-        await wait_until(lambda: worker._parked_at is not None)
+        await wait_until(lambda: worker._first.parked_at is not None)
         first = source.request_id()
         await source.inbox.put(News(worker.id, first, (claim_for("sleep 5", fence=7),)))
         await wait_until(lambda: source.request_id() != first, within_s=5)
@@ -251,8 +251,8 @@ async def test_the_lease_of_what_was_handed_over_counts_from_the_request_that_wa
     """Nobody but the server knows when the claims were made, only that it was not before."""
     source = Scripted(lease_ms=600)
     async with working(source) as worker:
-        await wait_until(lambda: worker._parked_at is not None)
-        parked_at, parked = worker._parked_at, source.request_id()
+        await wait_until(lambda: worker._first.parked_at is not None)
+        parked_at, parked = worker._first.parked_at, source.request_id()
         assert parked_at is not None
         worker._look_in(None)
         await wait_until(lambda: boottime_s() - parked_at > 0.7)
@@ -272,7 +272,7 @@ async def test_a_parked_request_is_made_again_when_its_time_has_passed(wait_unti
 async def test_a_stopping_worker_gives_back_what_its_parked_request_has_got(wait_until: Until) -> None:
     source = Scripted()
     async with working(source) as worker:
-        await wait_until(lambda: worker._parked_at is not None)
+        await wait_until(lambda: worker._first.parked_at is not None)
         source.claims(claim_for("true", fence=7))
         worker.stop()
         await wait_until(lambda: source.released == [("job-7", 7)])
@@ -290,7 +290,7 @@ async def test_news_for_a_stopping_worker_are_given_back_unstarted(wait_until: U
         return Claimed()
 
     async with working(source) as worker:
-        await wait_until(lambda: worker._parked_at is not None)
+        await wait_until(lambda: worker._first.parked_at is not None)
         source.answers.append(slow)
         worker.stop()
         await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
@@ -298,6 +298,51 @@ async def test_news_for_a_stopping_worker_are_given_back_unstarted(wait_until: U
         leave.set()
         await wait_until(lambda: source.released == [("job-7", 7)])
     assert not any(source.results)
+
+
+async def test_a_worker_with_many_slots_has_a_second_call_under_way_while_there_is_plenty(wait_until: Until) -> None:
+    source = Scripted()
+    second_is_there = asyncio.Event()
+
+    async def first() -> Claimed:
+        await second_is_there.wait()
+        return Claimed(parked=True)
+
+    async def second() -> Claimed:
+        second_is_there.set()
+        return Claimed()
+
+    source.claims(*(claim_for("true", fence=fence) for fence in range(1, 33)))
+    source.answers += [first, second]
+    async with working(source, slots=64):
+        await wait_until(second_is_there.is_set)
+        await wait_until(lambda: sum(map(len, source.results)) == 32)
+    one, two, three = source.requests[:3]
+    assert one is not None and two is not None and three is not None  # noqa: PT018 - for the type checker
+    assert one.request_id.rpartition(":")[0] == two.request_id.rpartition(":")[0]
+    assert three.request_id == f"{one.request_id.rpartition(':')[0]}~2:1"
+    assert two.limit + three.limit <= 64
+
+
+async def test_a_stop_waits_for_the_second_call_and_gives_back_what_it_brings(wait_until: Until) -> None:
+    source = Scripted()
+    stopped = asyncio.Event()
+
+    async def never() -> Claimed:
+        await stopped.wait()
+        return Claimed()
+
+    async def late() -> Claimed:
+        await stopped.wait()
+        return Claimed((claim_for("true", fence=99),))
+
+    source.claims(*(claim_for("true", fence=fence) for fence in range(1, 33)))
+    source.answers += [never, late]
+    async with working(source, slots=64) as worker:
+        await wait_until(lambda: len(source.requests) == 3)
+        worker.stop()
+        stopped.set()
+        await wait_until(lambda: source.released == [("job-99", 99)])
 
 
 async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until) -> None:
