@@ -315,16 +315,6 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs to list; None means any."""
-
-    status: Status | None = None
-    queue: str | None = None
-    name: str | None = None
-    workflow: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JobPage:
     """One page of a listing. It may be empty although more follow: then go on with `next_cursor`."""
 

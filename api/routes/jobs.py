@@ -14,7 +14,8 @@ from api.output import FollowedOutput, StoredOutput
 from workron import ids
 from workron.durations import parse_duration
 from workron.errors import NotFound
-from workron.models import Cancelled, JobFilter, Status
+from workron.listing import JobFilter
+from workron.models import Cancelled, Status
 
 router = APIRouter(tags=["jobs"])
 

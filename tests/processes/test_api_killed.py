@@ -21,7 +21,8 @@ from tests.processes.mortal_api import NEVER, MortalApi
 from workron import submission
 from workron.connection import Connection, build_client
 from workron.keys import Keys
-from workron.models import ClaimRequest, JobFilter, Result, Status
+from workron.listing import JobFilter
+from workron.models import ClaimRequest, Result, Status
 from workron.store import Store
 from workron.valkey import server_binary
 

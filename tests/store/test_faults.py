@@ -11,10 +11,10 @@ from servers import Bench
 from workron import ids
 from workron.connection import Command
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
+from workron.listing import JobFilter
 from workron.models import (
     ClaimRequest,
     Idempotency,
-    JobFilter,
     NewJob,
     Outcome,
     OutputPatch,

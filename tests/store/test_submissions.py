@@ -11,7 +11,8 @@ from servers import Bench
 
 from workron import ids
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
-from workron.models import Idempotency, JobFilter, NewJob, Status
+from workron.listing import JobFilter
+from workron.models import Idempotency, NewJob, Status
 from workron.scripts import Scripts
 from workron.store import Store
 from workron.submission import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
