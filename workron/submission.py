@@ -190,7 +190,6 @@ class Submitter:
                 reply = await self._scripts.stage(
                     batch=batch,
                     chunk=number,
-                    chunks=len(plan),
                     workflow=workflow,
                     key=key,
                     fingerprint=fingerprint,
@@ -199,10 +198,10 @@ class Submitter:
                 )
                 if reply[0] != b"STAGED":
                     break
-                now_ms = reply[1]
             else:
                 reply = await self._scripts.open(
                     batch=batch,
+                    chunks=len(plan),
                     workflow=workflow,
                     name=name,
                     key=key,
@@ -218,12 +217,12 @@ class Submitter:
             await self.abort_quietly(batch)
             return reply
         await self.admit_quietly(batch)
-        return [reply[0], now_ms if reply[0] == b"OPEN" else 0]
+        return reply
 
     async def abort_quietly(self, batch: str) -> None:
         """Delete a submission that was not opened; if Redis is away, the reaper does it later."""
         with suppress(StoreUnavailable):
-            while (await self._scripts.abort(batch, 0, MAX_JOBS))[0] == b"MORE":
+            while (await self._scripts.abort(batch, 0))[0] == b"MORE":
                 pass
 
     async def admit_quietly(self, batch: str) -> None:
@@ -234,7 +233,7 @@ class Submitter:
     async def admit(self, batch: str) -> bool:
         """Admit all jobs of an open submission; returns False if it is not open."""
         while True:
-            reply = await self._scripts.admit(batch, MAX_JOBS)
+            reply = await self._scripts.admit(batch)
             if reply[0] != b"MORE":
                 return bool(reply[0] == b"ADMITTED")
 
@@ -245,7 +244,7 @@ class Submitter:
             if await self.admit(batch):
                 tidied += 1
                 continue
-            while (reply := await self._scripts.abort(batch, ABANDONED_MS, MAX_JOBS))[0] == b"MORE":
+            while (reply := await self._scripts.abort(batch, ABANDONED_MS))[0] == b"MORE":
                 pass
             tidied += reply[0] == b"ABORTED"
         return tidied
