@@ -23,6 +23,7 @@ local function write_jobs(jobs, workflow)
     job.status = job.broken and 'skipped' or job.waits and 'blocked' or ready_state(job)
   end
   for _, job in ipairs(jobs) do
+    job.workflow = workflow ~= '' and workflow
     store_job(job, job.broken and 'blocked' or job.status, made_at, workflow, children)
   end
   store_children(children, jobs)

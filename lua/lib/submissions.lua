@@ -21,7 +21,16 @@ local function parse_jobs(at, count, made_at)
   for n = 1, count do
     local run_at, delay = ARGV[at + 1], ARGV[at + 2]
     local first, last = at + 4, at + 3 + 2 * tonumber(ARGV[at + 3])
-    local job = { id = ARGV[at], run_at = false, queue = 'default', priority = '5', first = first, last = last }
+    local edges = tonumber(ARGV[last + 1])
+    local job = {
+      id = ARGV[at],
+      run_at = false,
+      queue = 'default',
+      priority = '5',
+      first = first,
+      last = last,
+      edges = parse_edges(last + 2, edges),
+    }
     if delay ~= '0' then
       job.run_at = made_at + tonumber(delay)
     elseif run_at ~= '0' then
@@ -33,8 +42,6 @@ local function parse_jobs(at, count, made_at)
         job[name] = ARGV[i + 1]
       end
     end
-    local edges = tonumber(ARGV[last + 1])
-    job.edges = parse_edges(last + 2, edges)
     at = last + 2 + 2 * edges
     jobs[n] = job
   end
@@ -66,6 +73,9 @@ end
 -- Write the edges of a job whose parents are resolved: on the child what is not satisfied; what its parents are to
 -- know of it goes into `children`.
 local function store_edges(job, children)
+  if job.edges == NONE then
+    return
+  end
   local open = {}
   for _, edge in ipairs(job.edges) do
     local state = edge_state(edge.job, edge.when)
@@ -88,27 +98,22 @@ end
 -- Write a job's hash in the given status.
 local function store_job(job, status, made_at, workflow, children, batch)
   local fields = { 'status', status, 'created_at', made_at, unpack(ARGV, job.first, job.last) }
-  local function put(name, value)
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
-  end
-  if job.run_at then
-    put('run_at', int(job.run_at))
+  if batch then
+    fields[#fields + 1], fields[#fields + 2] = 'batch', batch
   end
   if workflow ~= '' then
-    put('workflow', workflow)
-    job.workflow = workflow
+    fields[#fields + 1], fields[#fields + 2] = 'workflow', workflow
   end
-  if batch then
-    put('batch', batch)
+  if job.run_at then
+    fields[#fields + 1], fields[#fields + 2] = 'run_at', int(job.run_at)
   end
   if children[job.id] then
-    put('children', '1')
+    fields[#fields + 1], fields[#fields + 2] = 'children', '1'
     job.children = '1'
   end
   if job.broken then
-    put('broken', int(job.broken))
-    put('caused_by', job.broken_by.id)
+    fields[#fields + 1], fields[#fields + 2] = 'broken', int(job.broken)
+    fields[#fields + 1], fields[#fields + 2] = 'caused_by', job.broken_by.id
   end
   redis.call('HSET', job_key(job.id), unpack(fields))
 end

@@ -127,6 +127,18 @@ async def test_a_job_cancelled_before_it_was_admitted_stays_cancelled_and_counts
     assert await bench.client.llen(bench.keys.pending("default", 5)) == 499
 
 
+async def test_a_parent_cancelled_before_it_was_admitted_takes_its_children_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, *children = jobs(500)
+    for child in children:
+        child.depends_on = after(parent.id)
+    await not_admitted(store, [parent, *children], monkeypatch)
+    assert await store.cancel(parent.id) is Cancelled.CANCELLED
+    await store.upkeep.tidy()
+    assert await counts(store) == {Status.CANCELLED: 1, Status.SKIPPED: 499}
+
+
 async def test_a_staged_submission_is_skipped_if_its_parent_failed(store: Store) -> None:
     (a,) = await submit(store, new_job(max_attempts=1))
     (got,) = await claim(store)
