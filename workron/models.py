@@ -69,9 +69,12 @@ class Dependency:
     when: When = When.DONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewJob:
-    """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set."""
+    """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
+
+    Not frozen: that takes 1 µs instead of 0.25, for each of up to 100,000 in a request.
+    """
 
     id: str
     command: str | None = None
@@ -335,10 +338,10 @@ class Idempotency:
 class Submitted:
     """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key.
 
-    `stored` are the jobs as they were stored, where that is known without reading: new ones that wait for no other.
+    `stored_at_ms` is set for new jobs that depend at most on each other: all there is to know of them follows from it.
     """
 
     ids: tuple[str, ...]
     repeated: bool = False
     workflow: str | None = None
-    stored: tuple[Job, ...] | None = None
+    stored_at_ms: int | None = None

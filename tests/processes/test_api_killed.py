@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 KEY = "a-key-for-tests-only"
 SIZE = 10_000
-CALLS = ["stage"] * 25 + ["open"] + ["admit"] * 25
+CALLS = ["stage"] * 25 + ["open"] + ["admit"] * 26
 OPEN = CALLS.index("open")
 DEATHS = [("before", number) for number in range(len(CALLS))] + [("after", len(CALLS) - 1)]
 KEYS = Keys("default")

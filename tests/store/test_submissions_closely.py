@@ -127,6 +127,18 @@ async def test_a_job_cancelled_before_it_was_admitted_stays_cancelled_and_counts
     assert await bench.client.llen(bench.keys.pending("default", 5)) == 499
 
 
+async def test_a_parent_cancelled_before_it_was_admitted_takes_its_children_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, *children = jobs(500)
+    for child in children:
+        child.depends_on = after(parent.id)
+    await not_admitted(store, [parent, *children], monkeypatch)
+    assert await store.cancel(parent.id) is Cancelled.CANCELLED
+    await store.upkeep.tidy()
+    assert await counts(store) == {Status.CANCELLED: 1, Status.SKIPPED: 499}
+
+
 async def test_a_staged_submission_is_skipped_if_its_parent_failed(store: Store) -> None:
     (a,) = await submit(store, new_job(max_attempts=1))
     (got,) = await claim(store)
@@ -165,7 +177,7 @@ async def test_a_submission_is_not_opened_before_its_last_chunk(store: Store, mo
     stage = store._scripts.stage
 
     async def lost(**args: Any) -> Any:
-        return [b"STAGED", 0] if args["chunk"] == 1 else await stage(**args)
+        return [b"STAGED"] if args["chunk"] == 1 else await stage(**args)
 
     monkeypatch.setattr(store._scripts, "stage", lost)
     many = jobs(1_000)
@@ -193,7 +205,7 @@ async def test_an_open_submission_is_never_given_up(bench: Bench, monkeypatch: p
     store = bench.store()
     many = jobs(500)
     await not_admitted(store, many, monkeypatch)
-    assert await store._scripts.abort(many[0].id, 0, 400) == [b"OPEN"]
+    assert await store._scripts.abort(many[0].id, 0) == [b"OPEN"]
     await store.upkeep.tidy()
     assert await counts(store) == {Status.PENDING: 500}
 
@@ -206,7 +218,7 @@ async def test_what_is_left_of_a_given_up_submission_is_not_seen_and_its_mark_ex
     open_ = store._scripts.open
 
     async def dies(**args: Any) -> Any:
-        await store._scripts.abort(many[0].id, 0, 10)
+        await store._scripts.abort(many[0].id, 0)
         left = many[450].id
         for steer in (store.cancel, store.retry):
             with pytest.raises(NotFound):
