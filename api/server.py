@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import gc
 import resource
 import socket
 from collections.abc import Iterator
@@ -28,9 +27,6 @@ _GRACE_S: Final = 10
 _KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections: then it is never us who closes one under a request."""
 _BACKLOG: Final = 2048
-_COLLECT_AFTER: Final = (10_000, 20, 50)
-"""Thresholds of Python's collector of cycles: a submission of 10,000 jobs makes 50,000 objects that all stay in use
-until it is answered, and walking through them again and again took 40 % of its time."""
 
 
 def run(settings: Settings) -> int:
@@ -38,7 +34,6 @@ def run(settings: Settings) -> int:
     lifeline.watch()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every parked client holds a connection
-    collector.relax()
     logs.configure(settings, process="api")
     return asyncio.run(_run(settings))
 
@@ -52,8 +47,7 @@ async def _run(settings: Settings) -> int:
             if server_info.appendonly is False:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
             app = create_app(store, settings, key.value if key else None)
-            gc.freeze()  # what is there by now stays
-            gc.set_threshold(*_COLLECT_AFTER)
+            collector.relax()
             with StopSignals() as signals:
                 await serve(app, app.state.context.stopping, listener, signals)
     finally:

@@ -12,7 +12,7 @@
 
 local ttl_ms = ARGV[1]
 local full = redis.call('HGET', KEYS[1], 'full')
-local made_at = int(NOW)
+local made_at = NOW_TEXT
 
 -- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
 local function write_jobs(jobs, workflow)
@@ -35,10 +35,16 @@ local function erase(jobs)
   end
 end
 
+local fresh = {} -- queue → jobs of this call that wait for nothing
+
 local function enter_jobs(jobs)
   local ids, queues = {}, {}
   for _, job in ipairs(jobs) do
-    enter(job, job.broken and 'blocked' or job.status)
+    if job.status == 'pending' then
+      append(fresh, job.queue, job)
+    else
+      enter(job, job.broken and 'blocked' or job.status)
+    end
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
@@ -87,11 +93,9 @@ while ARGV[at] do
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind
 end
-local queues = hints
-hints = {}
+for queue, jobs in pairs(fresh) do
+  hand_out(queue, jobs)
+end
 flush()
 flush_remembered(ttl_ms)
-for queue in pairs(queues) do
-  hand_out(queue)
-end
 return answers
