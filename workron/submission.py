@@ -41,7 +41,8 @@ class Submitter:
         self._scripts = scripts
         self._missing = missing
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
-        self._calling: asyncio.Task[None] | None = None
+        self._calling = False
+        self._caller: asyncio.Task[None] | None = None
 
     async def submit(
         self, jobs: Sequence[NewJob], *, workflow: str, name: str, idempotency: Idempotency | None
@@ -70,29 +71,41 @@ class Submitter:
     async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((chunk, head, answer))
-        if self._calling is None or self._calling.done():
-            self._calling = asyncio.create_task(self._call())
+        if not self._calling:
+            self._calling = True
+            try:
+                await self._call()  # for ourselves alone: nobody waits for a task to begin
+            finally:
+                self._calling = bool(self._waiting)
+                if self._waiting:
+                    self._caller = asyncio.create_task(self._go_on())
         return await answer
 
+    async def _go_on(self) -> None:
+        """Store what has gathered, call by call, until nothing does."""
+        try:
+            while self._waiting:
+                await self._call()
+        finally:
+            self._calling = False
+
     async def _call(self) -> None:
-        """Store what waits, call by call, until nothing does."""
-        while self._waiting:
-            together = self._take()
-            args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
-            try:
-                replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
-            except Exception as error:  # noqa: BLE001 - raised again by each who waits
-                if isinstance(error, StoreUnavailable):  # the others would wait as long, one call after the other
-                    together += self._waiting
-                    self._waiting.clear()
-                replies = [copy(error) for _ in together]
-            for (_, _, answer), reply in zip(together, replies, strict=True):
-                if answer.done():  # who waited for it has gone
-                    continue
-                if isinstance(reply, Exception):
-                    answer.set_exception(reply)
-                else:
-                    answer.set_result(reply)
+        together = self._take()
+        args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
+        try:
+            replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
+        except Exception as error:  # noqa: BLE001 - raised again by each who waits
+            if isinstance(error, StoreUnavailable):  # the others would wait as long, one call after the other
+                together += self._waiting
+                self._waiting.clear()
+            replies = [copy(error) for _ in together]
+        for (_, _, answer), reply in zip(together, replies, strict=True):
+            if answer.done():  # who waited for it has gone
+                continue
+            if isinstance(reply, Exception):
+                answer.set_exception(reply)
+            else:
+                answer.set_result(reply)
 
     def _take(self) -> list[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]]:
         """Take as many submissions as make one call of bounded work."""
