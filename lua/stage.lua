@@ -12,7 +12,9 @@
 -- ARGV[6]  size         number of jobs in this chunk
 -- ARGV[7..]  jobs       see lib/submissions; parents before their children
 --
--- Returns {"STAGED"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Chunks are stored in their order; EARLY: the one before is not there yet.
+--
+-- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local size = tonumber(ARGV[6])
@@ -22,15 +24,19 @@ local before = earlier(key, fingerprint)
 if before then
   return before
 end
-local state, made_at, staged = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk))
+local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
+  'chunk:' .. tonumber(chunk) - 1))
 if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[7])) == 1 then
   return { 'STORED', 0 } -- this very submission was stored before
 end
-if not state and chunk ~= '0' or state and state ~= 'staging' then
+if state and state ~= 'staging' then
   return { 'CLOSED' }
 end
 if staged then
   return { 'STAGED' } -- the reply to this very call was lost before
+end
+if chunk ~= '0' and not last then
+  return { 'EARLY' }
 end
 if redis.call('HGET', KEYS[1], 'full') then
   return { 'FULL' }

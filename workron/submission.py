@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -24,7 +25,10 @@ from workron.errors import (
 )
 from workron.models import Idempotency, NewJob, Submitted
 from workron.scripts import Arg, Scripts
+from workron.tasks import end
 
+_STAGES: Final = 2
+"""Chunks under way at once."""
 IDEMPOTENCY_MS: Final = 24 * 3600 * 1000
 ABANDONED_MS: Final = 60_000
 """A staged submission that got no chunk for so long has lost its submitter."""
@@ -149,32 +153,33 @@ class Submitter:
     async def _stage(
         self, parts: Iterable[Chunk], batch: str, workflow: str, key: str, fingerprint: str
     ) -> tuple[int, Any]:
-        """Stage chunk by chunk, making each while Redis works on the one before; returns how many, and the last reply.
+        """Stage all chunks; returns how many, and the last reply.
 
-        One call at a time: over two connections chunks would overtake each other, and children their parents.
+        Two are under way, so that Redis need not wait while the next one is made.
         """
-        call: asyncio.Task[Any] | None = None
+        under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]] = deque()
         number, reply = 0, [b"STAGED"]
         try:
-            for number, chunk in enumerate(parts):
-                if call is not None and (reply := await call)[0] != b"STAGED":
+            for number, chunk in enumerate(parts, 1):
+                if len(under_way) == _STAGES and (reply := await _oldest(under_way))[0] != b"STAGED":
                     return number, reply
-                stage = self._scripts.stage(
+                stage = partial(
+                    self._scripts.stage,
                     batch=batch,
-                    chunk=number,
+                    chunk=number - 1,
                     workflow=workflow,
                     key=key,
                     fingerprint=fingerprint,
                     size=chunk.jobs,
                     jobs=chunk.args,
                 )
-                call = asyncio.create_task(stage)
+                under_way.append((stage, asyncio.create_task(stage())))
                 await asyncio.sleep(0)  # it is sent before the next one is made
-            return number + 1, await call if call is not None else reply
-        except BaseException:
-            if call is not None:
-                call.cancel()
-            raise
+            while under_way and reply[0] == b"STAGED":
+                reply = await _oldest(under_way)
+            return number, reply
+        finally:
+            await end([call for _, call in under_way])
 
     async def abort_quietly(self, batch: str) -> None:
         """Delete a submission that was not opened; if Redis is away, the reaper does it later."""
@@ -207,6 +212,13 @@ class Submitter:
         return tidied
 
 
+async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]]) -> Any:
+    """Return the reply to the chunk that was sent first. Where a connection broke, it came before those ahead of it."""
+    stage, call = under_way.popleft()
+    reply = await call
+    return await stage() if reply[0] == b"EARLY" else reply
+
+
 def _answers(reply: Any) -> Sequence[Any]:
     match reply:
         case [b"SUBMITTED", *answers]:
@@ -230,6 +242,6 @@ def _judge(reply: Any) -> Submitted | None:
             raise StoreBroken("a job that this depends on is damaged in Redis; nothing was stored", retry_after_s=5.0)
         case [b"FULL"]:
             raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
-        case [b"CLOSED" | b"INCOMPLETE"]:
+        case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise StoreUnavailable("the submission took too long and was given up; nothing of it was stored")
     raise AssertionError(f"unknown reply to a submission: {reply!r}")

@@ -1,5 +1,6 @@
 """Edges and large submissions in detail: each test fails for a small change that the others let pass."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -171,6 +172,29 @@ async def test_a_chunk_that_comes_twice_is_stored_once(bench: Bench, monkeypatch
     assert await counts(store) == {Status.PENDING: 1, Status.BLOCKED: 500}
     assert await bench.client.llen(bench.keys.workflow_jobs(made.workflow)) == 501
     assert await bench.client.llen(f"{bench.keys.job(parent.id)}:children") == 500
+
+
+async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are under way; after a broken connection they may arrive in the other order, children before their parents."""
+    stage, first_may_go = store._scripts.stage, asyncio.Event()
+    replies: list[Any] = []
+
+    async def overtaken(**call: Any) -> Any:
+        if call["chunk"] == 0:
+            await first_may_go.wait()
+        reply = await stage(**call)
+        replies.append((call["chunk"], reply[0]))
+        first_may_go.set()
+        return reply
+
+    monkeypatch.setattr(store._scripts, "stage", overtaken)
+    many = jobs(900)
+    await store.submit(many)
+    assert await counts(store) == {Status.PENDING: 900}
+    assert replies[:2] == [(1, b"EARLY"), (0, b"STAGED")]
+    assert [number for number, word in replies if word == b"STAGED"] == [0, 1, 2]
 
 
 async def test_a_submission_is_not_opened_before_its_last_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
