@@ -6,6 +6,7 @@ local CLAIM_FIELDS = {
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
+local LEASES = P .. 'leases'
 local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
@@ -50,19 +51,20 @@ local function pop_call(queue)
   return call
 end
 
-local function start(id, row, worker, fence, lease_ms)
+-- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
+local function start(id, row, worker, number, lease_ms, until_text)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
-  local key = job_key(id)
-  redis.call('HSET', key, 'status', 'running', 'attempts', int(attempt), 'fence', int(fence),
+  local key, fence = job_key(id), int(number)
+  redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. NOW_TEXT, 'PX', lease_ms)
-  index(P .. 'leases', id, NOW + tonumber(lease_ms))
+  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  index(LEASES, id, until_text)
   count(queue_key(row[2] or 'default'), 'running', 1)
   if row[5] then
     count(P .. 'workflow:' .. row[5], 'running', 1)
   end
   append(moves, 'running', id)
-  return claim_row(id, int(fence), attempt, row)
+  return claim_row(id, fence, attempt, row)
 end
 
 -- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
@@ -71,7 +73,7 @@ end
 -- whether the budget ended before the queues did.
 local function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
-  local fence = next_fence(floor)
+  local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call = pop_call(queue)
     while #claims < limit and budget > 0 do
@@ -87,7 +89,7 @@ local function claim(worker, queues, limit, lease_ms, floor)
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
           fence = fence + 1
-          claims[#claims + 1] = start(id, row, worker, fence, lease_ms)
+          claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
           count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
         end
       end
@@ -180,10 +182,10 @@ end
 -- meanwhile does not take them out of there: `handed` is how the reaper finds that.
 local function hand_over(parked, jobs, at)
   local inbox, limit, lease_ms, floor = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+)')
-  local fence, claims = next_fence(tonumber(floor)), {}
+  local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
   for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
     fence = fence + 1
-    claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms)
+    claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)
   end
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   local held = held_text(claims)
