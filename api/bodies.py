@@ -4,8 +4,9 @@ Unknown fields are errors and nothing is converted from another type, so that a 
 The limits stand in the OpenAPI document as far as JSON Schema can say them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -37,10 +38,10 @@ _LATEST_MS: Final = 253_000_000_000_000
 """A day in the year 9987: later times could not be written with four digits in every time zone."""
 
 
-def _within(limit: int, text: str) -> str:
+def _within_a_mib(text: str) -> str:
     # A character has at most four bytes: short texts need not be encoded to be measured.
-    if len(text) * 4 > limit and len(text.encode()) > limit:
-        raise ValueError(f"is longer than {limit:,} bytes")
+    if len(text) * 4 > _MIB and len(text.encode()) > _MIB:
+        raise ValueError(f"is longer than {_MIB:,} bytes")
     return text
 
 
@@ -49,7 +50,7 @@ def _whole(number: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-_short_enough = AfterValidator(lambda text: _within(_MIB, text))
+_short_enough = AfterValidator(_within_a_mib)
 Text = Annotated[str, StringConstraints(max_length=_MIB, pattern=_NO_NUL), _short_enough]
 Command = Annotated[str, StringConstraints(min_length=1, max_length=_MIB, pattern=_NO_NUL), _short_enough]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
@@ -157,14 +158,23 @@ class NewJob(Body):
             raise ValueError("give exactly one of command and argv")
         if self.delay is not None and self.run_at is not None:
             raise ValueError("give at most one of delay and run_at")
-        if self.depends_on:
-            _refuse_repeats(self.dependencies())
+        if len(self.depends_on) > 1 and len(set(self.parents())) < len(self.depends_on):
+            raise ValueError("depends_on names a job twice")
         return self
 
-    def dependencies(self) -> list[Dependency]:
-        """Return the dependencies as given: in a workflow, `job` may still be a name."""
+    def parents(self) -> list[str]:
+        """Return the jobs that it depends on as given: in a workflow they may be names."""
+        return [item if isinstance(item, str) else item.job for item in self.depends_on]
+
+    def dependencies(self, id_of: Mapping[str, str] = MappingProxyType({})) -> Sequence[Dependency]:
+        """Return the dependencies, names replaced by ids."""
+        if not self.depends_on:
+            return ()
         return [
-            Dependency(item) if isinstance(item, str) else Dependency(item.job, item.when) for item in self.depends_on
+            Dependency(id_of.get(item, item))
+            if isinstance(item, str)
+            else Dependency(id_of.get(item.job, item.job), item.when)
+            for item in self.depends_on
         ]
 
     def to_new_job(self, job_id: str, depends_on: Sequence[Dependency]) -> models.NewJob:
@@ -225,11 +235,6 @@ class Run(Body):
 def _fits(texts: Iterable[str]) -> None:
     if sum(map(len, texts)) > _MIB:
         raise ValueError(f"is longer than {_MIB:,} characters in all")
-
-
-def _refuse_repeats(dependencies: Sequence[Dependency]) -> None:
-    if len({dependency.job for dependency in dependencies}) < len(dependencies):
-        raise ValueError("depends_on names a job twice")
 
 
 def epoch_ms(text: str) -> int:

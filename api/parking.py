@@ -15,7 +15,8 @@ from typing import Final
 from workers.redis_source import RedisSource
 from workron import ids
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Claimed, ClaimRequest, News
+from workron.exchange import News
+from workron.models import Claim, Claimed, ClaimRequest
 from workron.outage import Outage
 from workron.signals import happens
 from workron.store import Store

@@ -4,7 +4,9 @@ A page of 10,000 jobs is made by the functions here and orjson; the models only 
 answer against its model.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -198,6 +200,53 @@ def job_document(job: models.Job) -> dict[str, Any]:
     }
 
 
+_NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {"run": 1, "attempts": 0, "depends_on": (), "dependencies": ()}
+"""What all new jobs have in common, in the order of the document."""
+
+
+def new_job_document(
+    job: models.NewJob,
+    stored_at_ms: int,
+    workflow: str | None = None,
+    parents: Mapping[str, Status] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """What `job_document` says of a job just stored; `parents` has the status of each job that it depends on."""
+    document = {
+        **_NEW,
+        "id": job.id,
+        "status": _first_status(job, stored_at_ms),
+        "command": job.command,
+        "argv": job.argv,
+        "name": job.name,
+        "queue": job.queue,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
+        "env": job.env,
+        "cwd": job.cwd,
+        "created_at": rfc3339(stored_at_ms),
+        "run_at": _time(_due_ms(job, stored_at_ms)),
+        "workflow": workflow,
+    }
+    if job.depends_on:
+        document["depends_on"] = [edge.job for edge in job.depends_on]
+        document["dependencies"] = [
+            {"job": edge.job, "when": edge.when, "status": parents[edge.job]} for edge in job.depends_on
+        ]
+    return document
+
+
+def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:
+    return stored_at_ms + job.delay_ms if job.delay_ms else job.run_at_ms
+
+
+def _first_status(job: models.NewJob, stored_at_ms: int) -> Status:
+    """Return the status in which a job is stored, if none of those that it depends on has ended."""
+    if job.depends_on:
+        return Status.BLOCKED
+    return Status.SCHEDULED if (_due_ms(job, stored_at_ms) or 0) > stored_at_ms else Status.PENDING
+
+
 def _skip_cause(job: models.Job) -> str | None:
     """Return what a skipped job waited for in vain, None for others."""
     if job.status is not Status.SKIPPED or job.caused_by is None:
@@ -225,6 +274,23 @@ def workflow_document(workflow: models.Workflow, jobs: Sequence[models.Job]) -> 
         "size": workflow.size,
         "counts": _counts(workflow.counts),
         "jobs": [job_document(job) for job in jobs],
+    }
+
+
+def new_workflow_document(
+    submitted: models.Submitted, name: str | None, jobs: Sequence[models.NewJob], stored_at_ms: int, most: int
+) -> dict[str, Any]:
+    """What `workflow_document` says of a workflow just stored, with its first `most` jobs."""
+    states = {job.id: _first_status(job, stored_at_ms) for job in jobs}
+    counts = Counter(states.values())
+    return {
+        "id": submitted.workflow,
+        "name": name,
+        "status": "running",
+        "created_at": rfc3339(stored_at_ms),
+        "size": len(jobs),
+        "counts": {status.value: counts[status] for status in Status},
+        "jobs": [new_job_document(job, stored_at_ms, submitted.workflow, states) for job in jobs[:most]],
     }
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.protocol import LimitedHttp
-from workron import lifeline, local, logs
+from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
 from workron.settings import Settings
@@ -49,6 +49,7 @@ async def _run(settings: Settings) -> int:
             if settings.unfenced == "always":
                 log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
             app = create_app(store, settings, key.value if key else None)
+            collector.relax()
             try:
                 with StopSignals() as signals:
                     await serve(app, app.state.context.stopping, listener, signals)

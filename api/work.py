@@ -30,14 +30,15 @@ _ERROR_BYTES: Final = 4096
 
 
 def _is_no_key(worker: str) -> str:
-    if worker.endswith(":claim"):
-        raise ValueError("must not end in :claim")
+    if ":claim" in worker:
+        raise ValueError("must not contain :claim")
     return worker
 
 
 WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]
 """No spaces: in Redis, names stand between spaces."""
-RequestId = Annotated[str, StringConstraints(pattern=_NAME)]
+RequestId = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7d]{1,100}$")]
+"""No tilde: it marks the second sequence of requests of Workron's own worker, which does not wait."""
 JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Fence = Annotated[int, Field(ge=1, le=2**53), or_with_a_point]
 Queues = Annotated[list[QueueName], Field(min_length=1, max_length=100)]
@@ -142,7 +143,7 @@ class MaybeFenced(Body):
 class ClaimPart(Body):
     """Ask for jobs in the same call."""
 
-    request_id: RequestId
+    request_id: Annotated[str, StringConstraints(pattern=_NAME)]
     queues: Queues
     limit: Annotated[int, Field(ge=0, le=MAX_RESULTS), or_with_a_point]
     """0 asks only what this request has got already."""

@@ -1,6 +1,7 @@
 """Our worker without commands in this process, beside a client: for counts that do not depend on the machine."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -74,7 +75,10 @@ class Bench:
 
 
 async def one_by_one(server: Server, jobs: int = ONE_BY_ONE) -> Usage:
-    """Submit a job, wait until it is done, submit the next; return what that took of the server."""
+    """Submit a job, wait until it is done, submit the next; return what that took of the server.
+
+    What the worker asks of it anyway in that time (heartbeats, waiting anew) is taken off.
+    """
     settings = settings_for(server.url)
     async with Store.connect(settings) as store:
         bench = Bench(store)
@@ -82,13 +86,14 @@ async def one_by_one(server: Server, jobs: int = ONE_BY_ONE) -> Usage:
             await bench.submit(1)
             await bench.wait(1)
             await bench.until_done(1)
-            before = server.usage()
+            before, started = server.usage(), time.monotonic()
             for number in range(jobs):
                 await bench.submit(1)
                 await bench.wait(number + 2)
                 await asyncio.sleep(0.005)  # the result arrives, the worker waits again
-            after = server.usage()
-    return after.since(before)
+            busy, took_s = server.usage(), time.monotonic() - started
+            await asyncio.sleep(took_s)  # as long again without a job
+            return busy.since(before).since(server.usage().since(busy))
 
 
 def measure(plan: Plan, _turn: int) -> None:

@@ -21,7 +21,9 @@ class Client(asyncio.Protocol):
         self._request = request
         self._budget = budget
         self._done = done
-        self._received = b""
+        self._received = bytearray()
+        self._missing: int | None = None
+        """Bytes of the answer still to come; None while its head is not complete."""
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -39,16 +41,29 @@ class Client(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
+        # A long answer comes in many pieces: none of them is looked at twice, so that it costs the client little.
+        if self._missing is not None:
+            self._missing -= len(data)
+        else:
+            self._received += data
+            if not self._read_head():
+                return
+        if not self._missing:
+            self._received.clear()
+            self._missing = None
+            self._next()
+
+    def _read_head(self) -> bool:
+        """Find out how much is still to come; False while that is not known, or on an answer that means failure."""
         head, separator, body = self._received.partition(b"\r\n\r\n")
         length = _LENGTH.search(head) if separator else None
-        if length is None or len(body) < int(length[1]):
-            return
+        if length is None:
+            return False
         if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
-            self._fail(f"answered {head[:40]!r} {body[:200]!r}")
-            return
-        self._received = b""
-        self._next()
+            self._fail(f"answered {bytes(head[:40])!r} {bytes(body[:200])!r}")
+            return False
+        self._missing = int(length[1]) - len(body)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"connection closed: {exc}")

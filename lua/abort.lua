@@ -3,11 +3,10 @@
 --
 -- ARGV[1]  batch    id of the submission
 -- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
--- ARGV[3]  limit    most jobs to delete in this call
 --
--- Returns {"ABORTED"} when nothing is left of it, {"MORE"}, or {"OPEN"} when it must not be given up (any more)
+-- Returns {"ABORTED"} when nothing is left of it, {"MORE"} after each chunk but the last, or {"OPEN"} when it must not be given up (any more)
 
-local batch, idle_ms, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local batch, idle_ms = ARGV[1], tonumber(ARGV[2])
 local batch_key = P .. 'batch:' .. batch
 
 local state = redis.call('HGET', batch_key, 'state')
@@ -18,9 +17,11 @@ end
 if state == 'staging' then
   redis.call('HSET', batch_key, 'state', 'aborted')
 end
-local ids = redis.call('LPOP', batch_key .. ':ids', limit) or {}
-for _, id in ipairs(ids) do
-  redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')
+local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
+for ids in string.gmatch(chunk, '([^\n|]+)[^\n]*') do
+  for id in string.gmatch(ids, '%S+') do
+    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')
+  end
 end
 if redis.call('EXISTS', batch_key .. ':ids') == 1 then
   return { 'MORE' }

@@ -1,17 +1,26 @@
--- admit: put the next jobs of an open submission into their indexes; the work list makes it resumable by anyone.
+-- admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
 -- uses: core ends edges
 --
 -- ARGV[1]  batch  id of the submission
--- ARGV[2]  limit  most jobs to admit, 1..400
 --
 -- Returns {"ADMITTED"} when all are, {"MORE"}, or {"CLOSED"} when the submission is not open
 
-local batch, limit = ARGV[1], ARGV[2]
+local batch = ARGV[1]
 local batch_key = P .. 'batch:' .. batch
 
-local state, workflow = unpack(redis.call('HMGET', batch_key, 'state', 'workflow'))
+local state, workflow, disturbed = unpack(redis.call('HMGET', batch_key, 'state', 'workflow', 'disturbed'))
 if state ~= 'open' then
   return { 'CLOSED' }
+end
+
+local queues = {}
+local members = {} -- of this chunk, in order
+local scores = {} -- and of the index of all jobs: 0, id, …
+
+local function note(id)
+  members[#members + 1] = id
+  scores[#scores + 1] = '0'
+  scores[#scores + 1] = id
 end
 
 -- The state that is due by now: parents may have ended, and times may have come, while the batch was staged.
@@ -22,7 +31,7 @@ local function state_of(job)
   return job.status == 'pending' and 'pending' or ready_state(job)
 end
 
-local function admit(job)
+local function settle_staged(job)
   if job.status == 'blocked' and job.broken > 0 then
     return skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
   end
@@ -35,23 +44,52 @@ local function admit(job)
   enter(job, status)
 end
 
-local ids = redis.call('LPOP', batch_key .. ':ids', limit) or {}
-local queues = {}
-for _, id in ipairs(ids) do
+local function admit(id)
   local job = read(id)
   if job then
     queues[job.queue] = true
-    index(P .. 'jobs', id, 0)
+    note(id)
     if job.batch then -- else it was cancelled meanwhile
-      admit(job)
+      settle_staged(job)
     end
+  end
+end
+
+-- Jobs of which the status is known: whoever still is in the batch has it.
+local function admit_alike(ids, status, priority, queue)
+  local job = { queue = queue, priority = priority, workflow = workflow ~= '' and workflow }
+  queues[queue] = true
+  for id in ids do
+    if redis.pcall('HDEL', job_key(id), 'batch') == 1 then
+      note(id)
+      job.id = id
+      enter(job, status)
+    else
+      admit(id)
+    end
+  end
+end
+
+local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
+for line in string.gmatch(chunk, '[^\n]+') do
+  local list, status, priority, queue = string.match(line, '^([^|]*)|(%a*) (%d+) (.*)$')
+  local ids = string.gmatch(list, '%S+')
+  if status == '' or status == 'blocked' and disturbed then
+    for id in ids do
+      admit(id)
+    end
+  else
+    admit_alike(ids, status, priority, queue)
   end
 end
 for queue in pairs(queues) do
   redis.call('SADD', P .. 'queues', queue)
 end
-if workflow ~= '' and #ids > 0 then
-  redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
+if #members > 0 then
+  redis.call('ZADD', P .. 'jobs', unpack(scores))
+  if workflow ~= '' then
+    redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(members))
+  end
 end
 flush()
 if redis.call('EXISTS', batch_key .. ':ids') == 1 then

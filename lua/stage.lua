@@ -6,58 +6,101 @@
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunk        number of this chunk, from 0
--- ARGV[3]  chunks       how many there are
--- ARGV[4]  workflow     id of the workflow that the jobs make, '' for none
--- ARGV[5]  key          idempotency key with its scope, '' for none
--- ARGV[6]  fingerprint  of the request body
--- ARGV[7]  size         number of jobs in this chunk
--- ARGV[8..]  jobs       see lib/submissions; parents before their children
+-- ARGV[3]  workflow     id of the workflow that the jobs make, '' for none
+-- ARGV[4]  key          idempotency key with its scope, '' for none
+-- ARGV[5]  fingerprint  of the request body
+-- ARGV[6]  size         number of jobs in this chunk
+-- ARGV[7..]  jobs       see lib/submissions; parents before their children
 --
--- Returns {"STAGED", now_ms} (now_ms 0 if it was staged before), {"STORED"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Chunks are stored in their order; EARLY: the one before is not there yet.
+--
+-- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
 
-local batch, chunk, chunks, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local size = tonumber(ARGV[7])
+local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local size = tonumber(ARGV[6])
 local batch_key = P .. 'batch:' .. batch
 
 local before = earlier(key, fingerprint)
 if before then
   return before
 end
-local state = redis.call('HGET', batch_key, 'state')
-if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[8])) == 1 then
-  return { 'STORED' } -- this very submission was stored before
+local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
+  'chunk:' .. tonumber(chunk) - 1))
+if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[7])) == 1 then
+  return { 'STORED', 0 } -- this very submission was stored before
 end
-if not state and chunk ~= '0' or state and state ~= 'staging' then
+if state and state ~= 'staging' then
   return { 'CLOSED' }
 end
-if redis.call('HEXISTS', batch_key, 'chunk:' .. chunk) == 1 then
-  return { 'STAGED', 0 } -- the reply to this very call was lost before
+if staged then
+  return { 'STAGED' } -- the reply to this very call was lost before
+end
+if chunk ~= '0' and not last then
+  return { 'EARLY' }
 end
 if redis.call('HGET', KEYS[1], 'full') then
   return { 'FULL' }
 end
-local jobs = parse_jobs(8, size)
+made_at = made_at or int(NOW) -- one time for all jobs of the submission
+local jobs = parse_jobs(7, size, tonumber(made_at))
 local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
   return unknown
 end
 
-local children, ids = {}, {}
-for _, job in ipairs(jobs) do
-  store_edges(job, children)
-  if job.last > job.first then
-    store_job(job, #job.edges > 0 and 'blocked' or ready_state(job), workflow, batch)
-    ids[#ids + 1] = job.id
-  elseif job.broken then
+-- Store a job, and note what its admission need not look up: that it is pending, or that it is blocked, as long as
+-- no parent's end changes that.
+local function stage(job, children)
+  local status = job.edges ~= NONE and 'blocked' or ready_state(job)
+  store_job(job, status, made_at, workflow, children, batch)
+  job.surely = job.edges == NONE and status == 'pending' and status or job.waits and not job.broken and status or ''
+end
+
+local function stage_edges(job)
+  if job.broken then
     redis.call('HINCRBY', job_key(job.id), 'broken', int(job.broken))
     redis.call('HSET', job_key(job.id), 'caused_by', job.broken_by.id)
+    redis.call('HSET', batch_key, 'disturbed', '1')
   end
 end
-store_children(children)
-redis.call('HSET', batch_key, 'state', 'staging', 'chunks', chunks, 'chunk:' .. chunk, '1')
-redis.call('ZADD', P .. 'batches', int(NOW), batch)
-if #ids > 0 then
-  redis.call('RPUSH', batch_key .. ':ids', unpack(ids))
+
+-- The chunk's part of the work list: a line per run of jobs that are alike, `<id> <id> …|<status> <priority> <queue>`.
+local function lines_of(jobs)
+  local lines, ids, last = {}, {}, nil
+  local function close()
+    lines[#lines + 1] = table.concat(ids, ' ') .. '|' .. last.surely .. ' ' .. last.priority .. ' ' .. last.queue
+  end
+  for _, job in ipairs(jobs) do
+    if last and not (job.surely == last.surely and job.queue == last.queue and job.priority == last.priority) then
+      close()
+      ids = {}
+    end
+    ids[#ids + 1] = job.id
+    last = job
+  end
+  if last then
+    close()
+  end
+  return table.concat(lines, '\n')
 end
-return { 'STAGED', NOW }
+
+local children, whole = {}, {}
+for _, job in ipairs(jobs) do
+  store_edges(job, children)
+end
+for _, job in ipairs(jobs) do
+  if job.last > job.first then
+    stage(job, children)
+    whole[#whole + 1] = job
+  else
+    stage_edges(job)
+  end
+end
+store_children(children, jobs)
+redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
+redis.call('ZADD', P .. 'batches', int(NOW), batch)
+if #whole > 0 then
+  redis.call('RPUSH', batch_key .. ':ids', lines_of(whole))
+end
+return { 'STAGED' }

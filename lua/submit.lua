@@ -12,31 +12,39 @@
 
 local ttl_ms = ARGV[1]
 local full = redis.call('HGET', KEYS[1], 'full')
+local made_at = NOW_TEXT
 
 -- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
 local function write_jobs(jobs, workflow)
   local children = {}
   for _, job in ipairs(jobs) do
     store_edges(job, children)
-    job.status = job.waits and 'blocked' or ready_state(job)
-    store_job(job, job.status, workflow)
-    if job.broken then
-      job.status = 'skipped' -- what its children in this call see
-    end
+    -- `skipped` is what its children in this call see; `enter_jobs` makes it true.
+    job.status = job.broken and 'skipped' or job.waits and 'blocked' or ready_state(job)
   end
-  store_children(children)
+  for _, job in ipairs(jobs) do
+    job.workflow = workflow ~= '' and workflow
+    store_job(job, job.broken and 'blocked' or job.status, made_at, workflow, children)
+  end
+  store_children(children, jobs)
 end
 
 local function erase(jobs)
   for _, job in ipairs(jobs) do
-    redis.call('DEL', job_key(job.id), job_key(job.id) .. ':parents')
+    redis.call('DEL', job_key(job.id), job_key(job.id) .. ':parents', job_key(job.id) .. ':children')
   end
 end
+
+local fresh = {} -- queue → jobs of this call that wait for nothing
 
 local function enter_jobs(jobs)
   local ids, queues = {}, {}
   for _, job in ipairs(jobs) do
-    enter(job, job.broken and 'blocked' or job.status)
+    if job.status == 'pending' then
+      append(fresh, job.queue, job)
+    else
+      enter(job, job.broken and 'blocked' or job.status)
+    end
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
@@ -71,7 +79,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
   end
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
-    redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', int(NOW), 'size', size, 'name', name)
+    redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', made_at, 'size', size, 'name', name)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   remember(key, fingerprint, ids[1], size, workflow)
@@ -81,15 +89,13 @@ end
 local answers = { 'SUBMITTED' }
 local at = 2
 while ARGV[at] do
-  local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]))
+  local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind
 end
-local queues = hints
-hints = {}
+for queue, jobs in pairs(fresh) do
+  hand_out(queue, jobs)
+end
 flush()
 flush_remembered(ttl_ms)
-for queue in pairs(queues) do
-  hand_out(queue)
-end
 return answers

@@ -13,7 +13,7 @@
 
 local worker, request, inbox, queues = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local key = P .. 'worker:' .. worker .. ':claim'
+local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
 local last, asked, held = unpack(redis.call('HMGET', key, 'request', 'inbox', 'claims'))
 if last ~= request or asked ~= inbox then
   return { 'ELSEWHERE' }
@@ -27,8 +27,7 @@ for id, fence in string.gmatch(held or '', '(%S+) (%S+)') do
     given_back = given_back + 1
   end
 end
-redis.call('HDEL', key, 'parked')
-redis.call('HSET', key, 'claims', '') -- made again, it is a new one; older ones stay overtaken
+redis.call('HSET', key, 'claims', '', 'parked', '') -- made again, it is a new one; older ones stay overtaken
 flush()
 hint_left(queues) -- it may have been woken for work that it does not take now
 return { 'WITHDRAWN', given_back }

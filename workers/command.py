@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
-from workers.process import Program
+from workers.spawn import Program
 from workron.models import Claim
 
 _ALLOWED: Final = frozenset({b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR"})
 """What a command gets of its worker's environment, beside LC_*. Everything else may be a secret or is the worker's
 own business; a job that needs more says so in its `env`. No TERM: there is no terminal."""
 
+_FENCE: Final = FENCE_VARIABLE.encode()
+_GUARD: Final = GUARD_VARIABLE.encode()
 _SHELL: Final = b"/bin/sh"
 _LONGEST_ARGUMENT: Final = 128 * 1024 - 1
 """Linux takes no longer single argument (MAX_ARG_STRLEN)."""
+_OF_THE_SYSTEM: Final = (errno.EAGAIN, errno.ENOMEM)
+"""Too many processes or too little memory: no fault of the program that the error names."""
 _SOURCE_STDIN: Final = (b"sh", b"-c", b"--", b". /dev/fd/0")
 _EMPTY_STDIN: Final = b"exec </dev/null; "
 
@@ -27,7 +31,7 @@ def allowed_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 def program_for(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> Program:
     """Return what to execute for a claim; ValueError if its text can't be passed to a program at all."""
-    env = {**environment, **{_encode(name): _encode(value) for name, value in claim.env.items()}, **_own(claim, guard)}
+    env = _environment(claim, environment, guard)
     cwd = _encode(claim.cwd) if claim.cwd is not None else None
     if claim.command is None:
         argv = tuple(_encode(argument) for argument in claim.argv or ())
@@ -43,15 +47,19 @@ def program_for(claim: Claim, environment: Mapping[bytes, bytes], guard: str) ->
     return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command)
 
 
-def _own(claim: Claim, guard: str) -> dict[bytes, bytes]:
-    own = {
-        "WORKRON_JOB_ID": claim.id,
-        "WORKRON_ATTEMPT": str(claim.attempt),
-        "WORKRON_QUEUE": claim.queue,
-        FENCE_VARIABLE: str(claim.fence),
-        GUARD_VARIABLE: guard,
-    }
-    return {name.encode(): _encode(value) for name, value in own.items()}
+def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> dict[bytes, bytes]:
+    """Return the worker's, then the job's, then the attempt's variables: later ones win."""
+    env = dict(environment)
+    for name, value in claim.env.items():
+        if "=" in name:
+            raise ValueError("illegal environment variable name")
+        env[_encode(name)] = _encode(value)
+    env[b"WORKRON_JOB_ID"] = claim.id.encode()
+    env[b"WORKRON_ATTEMPT"] = b"%d" % claim.attempt
+    env[b"WORKRON_QUEUE"] = _encode(claim.queue)
+    env[_FENCE] = b"%d" % claim.fence
+    env[_GUARD] = guard.encode()
+    return env
 
 
 def _encode(text: str) -> bytes:
@@ -70,6 +78,6 @@ def why_not_started(claim: Claim, error: OSError | ValueError) -> str:
         return f"the working directory {claim.cwd} can't be used: {reason}"
     if error.errno == errno.E2BIG:
         return "the command can't be started: its arguments and environment are too long for this system"
-    if error.filename in (_SHELL, _encode(claim.argv[0] if claim.argv else "")):
+    if error.errno not in _OF_THE_SYSTEM and error.filename in (_SHELL, _encode(claim.argv[0] if claim.argv else "")):
         return f"the program {os.fsdecode(error.filename)} can't be executed: {reason}"
     return f"the command can't be started: {reason}"

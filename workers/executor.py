@@ -13,11 +13,12 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 from workers.command import allowed_environment, program_for, why_not_started
+from workers.exits import Exits
 from workers.guard import Guardian
 from workers.guardian import boottime_s
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
-from workers.process import Process
+from workers.process import Launcher, Process
 from workron.models import Claim, Outcome
 
 _OOM_SCORE_STEP: Final = 500
@@ -35,13 +36,21 @@ class Executor:
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
+        self.launcher: Launcher
+        self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             # Inherited from a parent that ignores its children: the exit codes of ours would be thrown away.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        await self.guardian.start()
+        self._exits = Exits()
+        self.launcher = Launcher(self._exits)
+        try:
+            await self.guardian.start(self._exits)
+        except BaseException:
+            self._close()
+            raise
         return self
 
     async def __aexit__(
@@ -53,6 +62,11 @@ class Executor:
         if running:
             await asyncio.wait({attempt.task for attempt in running})
         await self.guardian.close()
+        self._close()
+
+    def _close(self) -> None:
+        self.launcher.close()
+        self._exits.close()
 
     @property
     def attempts(self) -> Mapping[int, "Attempt"]:
@@ -65,8 +79,13 @@ class Executor:
         While there is no guardian the command is not started, the attempt waits.
         """
         attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
-        attempt.task.add_done_callback(lambda _: self._attempts.pop(claim.fence))
+        self.guardian.begin(claim.fence, deadline)
+        attempt.task.add_done_callback(lambda _: self._forget(attempt))
         return attempt
+
+    def _forget(self, attempt: "Attempt") -> None:
+        del self._attempts[attempt.claim.fence]
+        self.guardian.end(attempt.claim.fence, sweep=attempt.started)
 
     async def run(self, claim: Claim, *, deadline: float) -> Outcome:
         """Run the command of a claim to its end; whatever happens to it is an outcome, not an exception."""
@@ -112,6 +131,11 @@ class Attempt:
         """Whether `stop` ended it: then it is to be released, its outcome says nothing about the command."""
         return self._ending is Ending.STOP
 
+    @property
+    def started(self) -> bool:
+        """Whether its command was started."""
+        return self._process is not None
+
     async def wait(self) -> Outcome:
         """Return the outcome once there is one. Being cancelled while waiting does not touch the command."""
         return await asyncio.shield(self.task)
@@ -147,11 +171,10 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
-            self._guardian.end(self.claim.fence, sweep=self._process is not None)
 
     async def _be_guarded(self) -> None:
         """Wait until the guardian knows of this attempt, or it is not to start any more."""
-        while self._ending is None and not self._guardian.begin(self.claim.fence, self.deadline):
+        while self._ending is None and not self._guardian.flush():
             self._waiter = waiter = self._loop.create_task(self._guardian.up.wait())
             await asyncio.wait({waiter})
         if boottime_s() >= self.deadline:
@@ -161,7 +184,7 @@ class Attempt:
         executor = self._executor
         try:
             program = program_for(self.claim, executor.environment, self._guardian.token)
-            self._process = process = Process(program, self.output)
+            self._process = process = executor.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
             raise StartError(why_not_started(self.claim, error)) from error
         self._guardian.group(self.claim.fence, process.pid)

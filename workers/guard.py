@@ -13,8 +13,10 @@ from typing import Final
 
 import structlog
 
+from workers.exits import Exits
 from workers.guardian import Held
-from workers.process import reap, watch_exit
+from workers.process import reap
+from workers.spawn import take_over
 from workron.errors import StartupError
 
 log = structlog.get_logger()
@@ -34,19 +36,22 @@ class Guardian:
     """The guardian process of this worker.
 
     Between `begin` and `end` of an attempt it kills the attempt's command when the deadline passes or when this
-    process dies. Lines are written at once and without waiting; the guardian reads them in batches.
+    process dies. Lines are written without waiting, beginnings that come together at once; it reads them in batches.
     """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
         """In the environment of every command of this worker, so that the guardian can tell them from others."""
         self.up = asyncio.Event()
-        """Set while there is a guardian. Without one nothing may be started."""
+        """Set while there is a guardian that keeps up. Without one nothing may be started."""
+        self.pid: int | None = None
+        """The process now on guard."""
         self._loop: asyncio.AbstractEventLoop
+        self._exits: Exits
         self._held: dict[int, Held] = {}
-        self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._ready = -1
+        self._listening = False
         self._unwritten = bytearray()
         self._stuck: asyncio.TimerHandle | None = None
         self._started_at_s = 0.0
@@ -54,14 +59,10 @@ class Guardian:
         self._closing = False
         self._gone = asyncio.Event()
 
-    @property
-    def pid(self) -> int | None:
-        """The process now on guard."""
-        return self._process.pid if self._process is not None else None
-
-    async def start(self) -> None:
+    async def start(self, exits: Exits) -> None:
         """Start the guardian process; StartupError if that is impossible."""
         self._loop = asyncio.get_running_loop()
+        self._exits = exits
         self._restart()
         try:
             async with asyncio.timeout(_START_S):
@@ -73,7 +74,7 @@ class Guardian:
     async def close(self) -> None:
         """Let the guardian end; it first kills what has not ended yet."""
         self._closing = True
-        if self._process is None:
+        if self.pid is None:
             return
         if self._unwritten and not self._held:
             self._give_up()  # it has not read what ended, and there is nothing left to guard
@@ -85,17 +86,22 @@ class Guardian:
             self._give_up()
             await self._gone.wait()
 
-    def begin(self, fence: int, deadline: float) -> bool:
-        """Say that a command is about to start; False if there is no guardian to say it to."""
-        if self.up.is_set():
-            self._held[fence] = Held(deadline)
-            self._write(f"begin {fence} {deadline!r}\n")
+    def begin(self, fence: int, deadline: float) -> None:
+        """Say that a command is about to start; it may do so once `flush` has said yes."""
+        self._held[fence] = Held(deadline)
+        self._say(f"begin {fence} {deadline!r}\n")
+
+    def flush(self) -> bool:
+        """Pass on what has been said; False if there is no guardian that knows all of it yet: wait for `up`."""
+        if self._unwritten and self._stuck is None:
+            self._write()
         return self.up.is_set()
 
     def group(self, fence: int, group: int) -> None:
         """Name the process group in which the attempt's command runs."""
         self._held[fence].group = group
-        self._write(f"group {fence} {group}\n")
+        self._say(f"group {fence} {group}\n")
+        self.flush()
 
     def renew(self, fences: Iterable[int], deadline: float) -> None:
         """Set a new deadline for these attempts."""
@@ -103,7 +109,8 @@ class Guardian:
         for fence in known:
             self._held[fence].deadline = deadline
         if known:
-            self._write(f"renew {deadline!r} {' '.join(map(str, known))}\n")
+            self._say(f"renew {deadline!r} {' '.join(map(str, known))}\n")
+            self.flush()
 
     def end(self, fence: int, *, sweep: bool = False) -> None:
         """Say that the attempt has ended, before its first process is reaped.
@@ -111,15 +118,14 @@ class Guardian:
         `sweep`: kill what it started outside of its process group, too.
         """
         if self._held.pop(fence, None) is not None:
-            self._write(f"{'sweep' if sweep else 'end'} {fence}\n")
+            self._say(f"{'sweep' if sweep else 'end'} {fence}\n")
+            self.flush()
 
-    def _write(self, lines: str) -> None:
-        if self.up.is_set():
-            self._unwritten += lines.encode()
-            if self._stuck is None:
-                self._flush()
+    def _say(self, line: str) -> None:
+        if self._listening:
+            self._unwritten += line.encode()
 
-    def _flush(self) -> None:
+    def _write(self) -> None:
         try:
             written = os.write(self._pipe, self._unwritten)
         except BlockingIOError:
@@ -129,12 +135,14 @@ class Guardian:
             return
         del self._unwritten[:written]
         if self._unwritten and self._stuck is None:
-            self._loop.add_writer(self._pipe, self._flush)
+            self.up.clear()
+            self._loop.add_writer(self._pipe, self._write)
             # Not for long: after `end` the group's number goes back to the system, so what the guardian knows must
             # not be older than it takes all numbers to be used once.
             self._stuck = self._loop.call_later(_STUCK_S, self._give_up)
-        elif not self._unwritten:
+        elif not self._unwritten and self._stuck is not None:
             self._stop_waiting()
+            self.up.set()
 
     def _stop_waiting(self) -> None:
         if self._stuck is not None:
@@ -144,12 +152,13 @@ class Guardian:
 
     def _give_up(self) -> None:
         """Make room for another guardian."""
-        if self._process is not None:
+        if self.pid is not None:
             # Before the pipe ends, or it would kill what is not to be killed.
-            os.kill(self._process.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
         self._close_pipe()
 
     def _close_pipe(self) -> None:
+        self._listening = False
         self.up.clear()
         self._stop_waiting()
         self._unwritten.clear()
@@ -169,7 +178,7 @@ class Guardian:
             handed_over.callback(os.close, pipe)
             self._ready, ready = os.pipe()
             handed_over.callback(os.close, ready)
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
+            popen = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", _PROGRAM, self.token],
                 env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                 cwd="/",
@@ -178,10 +187,11 @@ class Guardian:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        self.pid = take_over(popen)
         os.set_blocking(self._pipe, False)
         self._started_at_s = self._loop.time()
         self._loop.add_reader(self._ready, self._on_ready)
-        watch_exit(self._process.pid, self._on_exit)
+        self._exits.watch(self.pid, self._on_exit)
 
     def _on_ready(self) -> None:
         """Tell a new guardian what runs already, once it is there to act on it."""
@@ -189,17 +199,19 @@ class Guardian:
         self._close_ready()
         if not is_ready or self._closing:
             return
+        self._listening = True
         self.up.set()
         for fence, held in self._held.items():
-            self._write(f"begin {fence} {held.deadline!r}\n")
+            self._say(f"begin {fence} {held.deadline!r}\n")
             if held.group is not None:
-                self._write(f"group {fence} {held.group}\n")
+                self._say(f"group {fence} {held.group}\n")
+        self.flush()
 
     def _on_exit(self) -> None:
-        if self._process is None:
+        if self.pid is None:
             return
-        exit_code = reap(self._process)
-        self._process = None
+        exit_code = reap(self.pid)
+        self.pid = None
         self._close_pipe()
         self._close_ready()
         if self._closing:

@@ -17,14 +17,13 @@ import orjson
 
 from workers.guardian import boottime_s
 from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable
-from workron.exchange import MAX_RESULTS, Exchanged, Kept
+from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
 from workron.models import (
     Beat,
     Claim,
     Claimed,
     ClaimRequest,
     Finished,
-    News,
     OutputPatch,
     Result,
     Status,
@@ -63,6 +62,8 @@ class HttpSource:
         self._known = asyncio.Event()
         """Set when the name of the worker is known."""
         self._poll: asyncio.Task[None] | None = None
+        self._polled = ""
+        """Id of the request that the poll waits for."""
         self._news: asyncio.Queue[News | StoreUnavailable] = asyncio.Queue()
 
     @classmethod
@@ -85,8 +86,7 @@ class HttpSource:
 
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         self._name(worker)
-        polling = self._poll is not None and not self._poll.done()
-        if request is not None and request.limit and polling:
+        if request is not None and request.limit and self._waits_for(request):
             finished = await self._exchange(results, None) if results else _NOTHING
             return Exchanged(finished.finished, Claimed(parked=True), propagating=False)
         exchanged = await self._exchange(results, request)
@@ -96,7 +96,7 @@ class HttpSource:
         if request.limit == 0:
             return Exchanged(exchanged.finished, Claimed(await self._end_poll()), propagating=False)
         if request.park_ms:
-            self._poll = asyncio.create_task(self._wait(request))
+            self._poll, self._polled = asyncio.create_task(self._wait(request)), request.request_id
             claimed = Claimed(parked=True)  # when scheduled jobs are due is the server's care then
         return Exchanged(exchanged.finished, claimed, propagating=False)
 
@@ -135,6 +135,9 @@ class HttpSource:
             self._poll.cancel()
             await asyncio.wait([self._poll])
         await self._http.aclose()
+
+    def _waits_for(self, request: ClaimRequest) -> bool:
+        return self._poll is not None and not self._poll.done() and self._polled == request.request_id
 
     def _name(self, worker: str) -> None:
         self._worker = worker

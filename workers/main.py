@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from workers.executor import Executor
 from workers.source import JobSource
 from workers.worker import Worker
-from workron import lifeline, logs
+from workron import collector, lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.tasks import end
@@ -18,6 +18,7 @@ def run(settings: Settings) -> int:
     """Work until a stop signal; returns the exit code."""
     lifeline.watch()
     allow_open_files()
+    collector.relax()
     logs.configure(settings, process="worker")
     return asyncio.run(_run(settings))
 

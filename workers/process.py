@@ -1,34 +1,68 @@
-"""One child process of the worker: start it in a group of its own, read its output, notice its end, leave nothing."""
+"""The worker's children: start one in a group of its own, read its output, notice its end, leave nothing."""
 
 import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from threading import Thread
-from typing import BinaryIO, Final
+from typing import Final
 
+from workers.exits import Exits
 from workers.output import OutputBuffer
+from workers.spawn import Program, file_in_memory, keep_to_oneself, spawn
 
 _READ_BYTES: Final = 64 * 1024
 """Read per turn of the loop and command [what a pipe holds]: a flood of output shares the loop with everything else."""
 _LAST_READS: Final = 16
 """Reads after the command's end: a pipe holds 1 MiB at most, and a daemon could go on filling it for ever."""
+_YOUNG_S: Final = 0.005
+"""A command that ends at this age is read only then [watching its pipe as well cost another 20 µs]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What to execute. `executable` is searched in the PATH of `env` when it has no slash."""
+class Launcher:
+    """Starts processes, and has their output read as it comes once they are older than `_YOUNG_S`, up to twice that."""
 
-    executable: bytes
-    argv: Sequence[bytes]
-    env: Mapping[bytes, bytes]
-    cwd: bytes | None = None
-    script: bytes | None = None
-    """Contents of standard input; without it there is nothing to read."""
+    def __init__(self, exits: Exits) -> None:
+        keep_to_oneself()
+        self._exits = exits
+        self._loop = asyncio.get_running_loop()
+        self._nothing = os.open(os.devnull, os.O_RDWR)
+        self._young: list[Process] = []
+        self._older: list[Process] = []
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Start no more."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+        os.close(self._nothing)
+
+    def start(self, program: Program, output: OutputBuffer) -> "Process":
+        """Start a program; OSError or ValueError if that is impossible."""
+        reader, writer = os.pipe()
+        try:
+            if program.script is None:
+                pid = spawn(program, self._nothing, writer)
+            else:
+                with file_in_memory(program.script) as script:
+                    pid = spawn(program, script.fileno(), writer)
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        os.set_blocking(reader, False)
+        process = Process(self._loop, pid, reader, output)
+        self._exits.watch(pid, process.on_exit)
+        self._young.append(process)
+        if self._next_look is None:
+            self._next_look = self._loop.call_later(_YOUNG_S, self._look)
+        return process
+
+    def _look(self) -> None:
+        for process in self._older:
+            process.read_as_it_comes()
+        self._older, self._young = self._young, []
+        self._next_look = self._loop.call_later(_YOUNG_S, self._look) if self._older else None
 
 
 class Process:
@@ -37,20 +71,30 @@ class Process:
     Until `reap` the number belongs to it even after its end, so signals can't hit anybody else.
     """
 
-    def __init__(self, program: Program, output: OutputBuffer) -> None:
-        """Start the program; OSError or ValueError if that is impossible."""
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, pipe: int, output: OutputBuffer) -> None:
+        self.pid = pid
+        self._loop = loop
+        self._pipe = pipe
         self._output = output
-        self._pipe, self._popen = _spawn(program)
-        self.pid = self._popen.pid
-        self.exited: asyncio.Future[None] = self._loop.create_future()
+        self._reading = False
+        self._reaped = False
+        self.exited: asyncio.Future[None] = loop.create_future()
         """Done when the first process has exited, whoever may still hold its output."""
-        self._loop.add_reader(self._pipe, self._read)
-        watch_exit(self.pid, self._on_exit)
+
+    def on_exit(self) -> None:
+        """Note that the first process has exited."""
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+    def read_as_it_comes(self) -> None:
+        """Read the output whenever there is some, from now on."""
+        if self._pipe != -1:
+            self._reading = True
+            self._loop.add_reader(self._pipe, self._read)
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to every process of the group."""
-        if self._popen.returncode is None:
+        if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -77,7 +121,8 @@ class Process:
 
     def reap(self) -> int | None:
         """Release the number and return the exit code, negative for a signal; None if someone else took it."""
-        return reap(self._popen)
+        self._reaped = True
+        return reap(self.pid)
 
     def _read(self) -> int:
         try:
@@ -91,69 +136,12 @@ class Process:
         return len(data)
 
     def _close_pipe(self) -> None:
-        if self._pipe != -1:
+        if self._reading:
+            self._reading = False
             self._loop.remove_reader(self._pipe)
+        if self._pipe != -1:
             os.close(self._pipe)
             self._pipe = -1
-
-    def _on_exit(self) -> None:
-        if not self.exited.done():
-            self.exited.set_result(None)
-
-
-def _spawn(program: Program) -> tuple[int, subprocess.Popen[bytes]]:
-    """Start the program with one pipe for standard output and error; return the pipe's reading end, too."""
-    with ExitStack() as on_failure, ExitStack() as always:
-        reader, writer = os.pipe()
-        on_failure.callback(os.close, reader)
-        always.callback(os.close, writer)
-        stdin = subprocess.DEVNULL if program.script is None else always.enter_context(_file(program.script))
-        popen = subprocess.Popen(  # noqa: S603 - running what users ask for is the purpose
-            program.argv,
-            executable=program.executable,
-            env=program.env,
-            cwd=program.cwd,
-            stdin=stdin,
-            stdout=writer,
-            stderr=writer,
-            start_new_session=True,
-        )
-        on_failure.pop_all()
-    os.set_blocking(reader, False)
-    return reader, popen
-
-
-@contextlib.contextmanager
-def _file(data: bytes) -> Iterator[BinaryIO]:
-    """Open a file with these bytes, at its beginning, that exists in memory only."""
-    with open(os.memfd_create("script"), "w+b") as file:
-        file.write(data)
-        file.seek(0)
-        yield file
-
-
-def watch_exit(pid: int, callback: Callable[[], None]) -> None:
-    """Call back in the running loop once this child has exited; it can then be reaped, by the caller."""
-    loop = asyncio.get_running_loop()
-    try:
-        pidfd = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not built in, an old kernel, a strict sandbox, or out of descriptors
-        Thread(target=_watch_in_thread, args=(pid, loop, callback), daemon=True).start()
-        return
-
-    def exited() -> None:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
-        callback()
-
-    loop.add_reader(pidfd, exited)
-
-
-def _watch_in_thread(pid: int, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-        loop.call_soon_threadsafe(callback)
 
 
 def has_exited(pid: int) -> bool:
@@ -164,15 +152,10 @@ def has_exited(pid: int) -> bool:
         return True
 
 
-def reap(popen: subprocess.Popen[bytes]) -> int | None:
-    """Reap an exited child and return its exit code, negative for a signal; None if someone else took it.
-
-    Not `Popen.wait`, which takes that last case for success.
-    """
+def reap(pid: int) -> int | None:
+    """Reap an exited child and return its exit code, negative for a signal; None if someone else took it."""
     try:
-        _, status = os.waitpid(popen.pid, 0)
+        _, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        popen.returncode = -signal.SIGKILL
         return None
-    popen.returncode = os.waitstatus_to_exitcode(status)
-    return popen.returncode
+    return os.waitstatus_to_exitcode(status)

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, suppress
 
 from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, Kept
-from workron.models import Beat, ClaimRequest, News, OutputPatch, Result, WorkerInfo
+from workron.exchange import Exchanged, Kept, News
+from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
 from workron.store import Store
 
 

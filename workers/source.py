@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from workron.exchange import Exchanged, Kept
-from workron.models import Beat, ClaimRequest, News, OutputPatch, Result, WorkerInfo
+from workron.exchange import Exchanged, Kept, News
+from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
 
 
 class JobSource(Protocol):

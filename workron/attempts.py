@@ -11,7 +11,7 @@ import orjson
 from workron import decode
 from workron.connection import BLOCK_S, Connection
 from workron.errors import StoreUnavailable
-from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept
+from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept, News
 from workron.keys import Keys
 from workron.models import (
     Beat,
@@ -19,7 +19,6 @@ from workron.models import (
     Claimed,
     ClaimRequest,
     Finished,
-    News,
     Outcome,
     OutputPatch,
     Reason,

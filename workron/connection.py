@@ -91,6 +91,15 @@ class Connection:
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
+        lane = self._lane
+        if lane is not None and not lane.closed:
+            try:
+                return await lane.send(command)
+            except (exceptions.RedisError, OSError) as error:
+                failed = _translate(error)
+                once = not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError)
+                if once:
+                    raise failed from error
         return await self._within_budget(lambda: self._execute(command), repeat)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
@@ -126,7 +135,7 @@ class Connection:
         async with self._opening:
             if self._lane is None or self._lane.closed:
                 made = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py
-                self._lane = await Lane.open(made)
+                self._lane = await Lane.open(made, self._budget_s)
             return self._lane
 
     def _close_lane(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ConnectionError, RedisError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 Command = Sequence[str | int | float | bytes]
 
@@ -22,8 +22,11 @@ _CLOSED: Final = "the connection was closed"
 class Lane(asyncio.Protocol):
     """Calls under way on one connection. What breaks it fails them all; after that, open another one."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        self._asked: deque[asyncio.Future[Any]] = deque()
+    def __init__(self, connection: AbstractConnection, limit_s: float) -> None:
+        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()
+        """Who waits for a reply, and since when, by the loop's clock."""
+        self._limit_s = limit_s
+        self._watching = False
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
         self._replies = hiredis.Reader(
@@ -35,8 +38,11 @@ class Lane(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     @classmethod
-    async def open(cls, connection: AbstractConnection) -> "Lane":
-        """Connect, and take the connection over; any of redis-py's errors."""
+    async def open(cls, connection: AbstractConnection, limit_s: float) -> "Lane":
+        """Connect, and take the connection over; any of redis-py's errors.
+
+        A reply that takes longer than `limit_s` closes the lane: the connection may be half open.
+        """
         connection.socket_timeout = None  # its `wait_for` swallows cancels before Python 3.12; callers limit the time
         connection.health_check_interval = 0
         try:
@@ -44,7 +50,7 @@ class Lane(asyncio.Protocol):
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        lane = cls(connection)
+        lane = cls(connection, limit_s)
         connection._reader = connection._writer = None  # else it complains about not having been closed
         return lane
 
@@ -58,9 +64,26 @@ class Lane(asyncio.Protocol):
             raise ConnectionError(_CLOSED)
         packed = hiredis.pack_command(tuple(command))  # type: ignore[arg-type] # it takes the four types of ours
         reply: asyncio.Future[Any] = self._loop.create_future()
-        self._asked.append(reply)
+        self._asked.append((reply, self._loop.time()))
         self._transport.write(packed)
+        if not self._watching:
+            self._watch(self._limit_s)
         return reply
+
+    def _watch(self, wait_s: float) -> None:
+        self._watching = True
+        self._loop.call_later(wait_s, self._check)
+
+    def _check(self) -> None:
+        """See whether the oldest call waits for too long: one timer for all calls, set only while there are any."""
+        self._watching = False
+        if self._asked:
+            rest_s = self._asked[0][1] + self._limit_s - self._loop.time()
+            if rest_s > 0:
+                self._watch(rest_s)
+            else:
+                self._answer(TimeoutError(f"no answer within {self._limit_s:g} s"))
+                self.close()
 
     def close(self) -> None:
         """Close at once: replies under way are lost."""
@@ -81,7 +104,7 @@ class Lane(asyncio.Protocol):
             self.close()
 
     def _answer(self, reply: Any) -> None:
-        asked = self._asked.popleft()
+        asked, _ = self._asked.popleft()
         if asked.done():
             return
         if isinstance(reply, Exception):

@@ -12,6 +12,7 @@ empty and still have a cursor. Cursors name a place by value, not by number: wha
 """
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -20,7 +21,7 @@ from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import InvalidRequest
 from workron.keys import Keys
-from workron.models import DEFAULT_QUEUE, PRIORITIES, JobFilter, JobPage, Status
+from workron.models import DEFAULT_QUEUE, PRIORITIES, JobPage, Status
 from workron.reading import Reader, scored
 
 SCAN_ROWS: Final = 1000
@@ -30,6 +31,16 @@ FEW: Final = 10_000
 Place = list[Any]
 Steps = AsyncIterator[tuple[str, Place]]
 """Ids in order, each with the place behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; None means any."""
+
+    status: Status | None = None
+    queue: str | None = None
+    name: str | None = None
+    workflow: str | None = None
 
 
 class Listing:

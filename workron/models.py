@@ -69,9 +69,12 @@ class Dependency:
     when: When = When.DONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewJob:
-    """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set."""
+    """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
+
+    Not frozen: that takes 1 µs instead of 0.25, for each of up to 100,000 in a request.
+    """
 
     id: str
     command: str | None = None
@@ -238,17 +241,6 @@ class Claimed:
     """The request had got claims before, and holds none of them any more: make a new one."""
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """What a parked request is told: its claims, or none of them: look for yourself."""
-
-    worker: str
-    request_id: str
-    claims: tuple[Claim, ...] = ()
-    asked_at_s: float | None = None
-    """When the request was sent that got them, in seconds as by `boottime_s`; None: as the worker knows itself."""
-
-
 class Beat(StrEnum):
     """What a heartbeat found out about one running attempt."""
 
@@ -329,16 +321,6 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs to list; None means any."""
-
-    status: Status | None = None
-    queue: str | None = None
-    name: str | None = None
-    workflow: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JobPage:
     """One page of a listing. It may be empty although more follow: then go on with `next_cursor`."""
 
@@ -359,10 +341,10 @@ class Idempotency:
 class Submitted:
     """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key.
 
-    `stored` are the jobs as they were stored, where that is known without reading: new ones that wait for no other.
+    `stored_at_ms` is set for new jobs that depend at most on each other: all there is to know of them follows from it.
     """
 
     ids: tuple[str, ...]
     repeated: bool = False
     workflow: str | None = None
-    stored: tuple[Job, ...] | None = None
+    stored_at_ms: int | None = None

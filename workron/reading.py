@@ -111,7 +111,7 @@ class Reader:
         return [decode.worker(about, at_ms) for (_, at_ms), about in alive if isinstance(about, bytes)]
 
     async def worker(self, name: str) -> WorkerInfo:
-        about = None if name.endswith(":claim") else await self._connection.call("GET", self._keys.worker(name))
+        about = None if ":claim" in name else await self._connection.call("GET", self._keys.worker(name))
         if about is None:
             raise NotFound("worker", name)
         return decode.worker(about, 0).info

@@ -78,19 +78,19 @@ class Scripts:
         *,
         batch: str,
         chunk: int,
-        chunks: int,
         workflow: str,
         key: str,
         fingerprint: str,
         size: int,
         jobs: Iterable[Arg],
     ) -> Any:
-        return await self._run("stage", batch, chunk, chunks, workflow, key, fingerprint, size, *jobs)
+        return await self._run("stage", batch, chunk, workflow, key, fingerprint, size, *jobs)
 
     async def open(
         self,
         *,
         batch: str,
+        chunks: int,
         workflow: str,
         name: str,
         key: str,
@@ -99,13 +99,13 @@ class Scripts:
         first: str,
         size: int,
     ) -> Any:
-        return await self._run("open", batch, workflow, name, key, fingerprint, ttl_ms, first, size)
+        return await self._run("open", batch, chunks, workflow, name, key, fingerprint, ttl_ms, first, size)
 
-    async def admit(self, batch: str, limit: int) -> Any:
-        return await self._run("admit", batch, limit)
+    async def admit(self, batch: str) -> Any:
+        return await self._run("admit", batch)
 
-    async def abort(self, batch: str, idle_ms: int, limit: int) -> Any:
-        return await self._run("abort", batch, idle_ms, limit)
+    async def abort(self, batch: str, idle_ms: int) -> Any:
+        return await self._run("abort", batch, idle_ms)
 
     async def claim(
         self,

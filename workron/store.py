@@ -20,12 +20,11 @@ from workron.connection import Connection
 from workron.errors import Conflict, NotFound, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
 from workron.keys import Keys
-from workron.listing import Listing
+from workron.listing import JobFilter, Listing
 from workron.models import (
     Cancelled,
     Idempotency,
     Job,
-    JobFilter,
     JobPage,
     NewJob,
     Output,

@@ -14,7 +14,8 @@ from api.output import FollowedOutput, StoredOutput
 from api.queries import StrictQuery, WaitSeconds
 from workron import ids
 from workron.errors import NotFound
-from workron.models import Cancelled, JobFilter, Status
+from workron.listing import JobFilter
+from workron.models import Cancelled, Status
 
 router = APIRouter(tags=["jobs"])
 

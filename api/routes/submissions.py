@@ -14,7 +14,7 @@ from starlette.responses import Response
 from api import body, graph, openapi, problems, schemas
 from api.bodies import NewJob, NewJobs, NewWorkflow
 from api.context import Context, context_of
-from api.routes.workflows import workflow_answer
+from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
 from workron.errors import InvalidRequest, NotFound, TooLarge, UnknownDependency
 from workron.models import Dependency, Idempotency, Submitted
@@ -75,8 +75,11 @@ async def submit_job(request: Request) -> Response:
     job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
     submitted = await context.store.submit([job], idempotency=_idempotency(request, raw))
     [job_id] = submitted.ids
-    stored = submitted.stored[0] if submitted.stored else await context.store.job(job_id)
-    return _answer(submitted, schemas.job_document(stored), f"/jobs/{job_id}")
+    if submitted.stored_at_ms is not None:
+        document = schemas.new_job_document(job, submitted.stored_at_ms)
+    else:
+        document = schemas.job_document(await context.store.job(job_id))
+    return _answer(submitted, document, f"/jobs/{job_id}")
 
 
 @router.post(
@@ -98,9 +101,11 @@ async def submit_jobs(request: Request) -> Response:
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
     submitted = await context.store.submit(jobs, idempotency=_idempotency(request, raw))
-    stored = submitted.stored or await context.store.jobs(submitted.ids)
-    document = schemas.list_document(schemas.job_document(job) for job in stored if job is not None)
-    return _answer(submitted, document)
+    if (at_ms := submitted.stored_at_ms) is not None:
+        documents = [schemas.new_job_document(job, at_ms) for job in jobs]
+    else:
+        documents = [schemas.job_document(job) for job in await context.store.jobs(submitted.ids) if job is not None]
+    return _answer(submitted, schemas.list_document(documents))
 
 
 @router.post(
@@ -117,30 +122,29 @@ async def submit_workflow(request: Request) -> Response:
     raw = await _json_body(request, context)
     new = body.parse(NewWorkflow, raw)
     _limit_edges(new.jobs)
+    jobs = workflow_jobs(new.jobs)
     submitted = await context.store.submit(
-        workflow_jobs(new.jobs), workflow=new.name, as_workflow=True, idempotency=_idempotency(request, raw)
+        jobs, workflow=new.name, as_workflow=True, idempotency=_idempotency(request, raw)
     )
     if submitted.workflow is None:
         raise NotFound("workflow", "of this submission")
-    document = await workflow_answer(context, submitted.workflow)
+    if (at_ms := submitted.stored_at_ms) is not None:
+        document = schemas.new_workflow_document(submitted, new.name, jobs, at_ms, MOST_JOBS)
+    else:
+        document = await workflow_answer(context, submitted.workflow)
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
 
 def workflow_jobs(new: Sequence[NewJob]) -> list[models.NewJob]:
     """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids."""
     positions = graph.number_names([job.name for job in new])
-    edges = [job.dependencies() for job in new]
-    parents = [[positions[edge.job] for edge in of_job if edge.job in positions] for of_job in edges]
+    parents = [[positions[name] for name in job.parents() if name in positions] for job in new]
     order = graph.topological_order(parents, [job.name or f"jobs[{position}]" for position, job in enumerate(new)])
-    id_of = dict(zip(order, ids.new_ids(len(order)), strict=True))
-
-    def resolved(edge: Dependency) -> Dependency:
-        position = positions.get(edge.job)
-        return edge if position is None else Dependency(id_of[position], edge.when)
-
+    made = dict(zip(order, ids.new_ids(len(order)), strict=True))
+    id_of = {name: made[position] for name, position in positions.items()}
     return [
-        new[position].to_new_job(id_of[position], _known_form([resolved(edge) for edge in edges[position]]))
-        for position in order
+        new[position].to_new_job(job_id, _known_form(new[position].dependencies(id_of)))
+        for position, job_id in made.items()
     ]
 
 
@@ -151,6 +155,8 @@ def _limit_edges(jobs: Sequence[NewJob]) -> None:
 
 def _known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:
     """Refuse what is no job's id by its form alone; whether such a job exists, the store knows."""
+    if not edges:
+        return ()
     unknown = [edge.job for edge in edges if not ids.is_id(edge.job)]
     if unknown:
         raise UnknownDependency(unknown[:_MOST_UNKNOWN])

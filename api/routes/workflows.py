@@ -13,7 +13,7 @@ from workron.errors import NotFound
 
 router = APIRouter(tags=["look"])
 
-_MOST_JOBS: Final = 1000
+MOST_JOBS: Final = 1000
 
 
 @router.get(
@@ -32,5 +32,5 @@ async def get_workflow(request: Request, workflow_id: str) -> Response:
 async def workflow_answer(context: Context, workflow_id: str) -> dict[str, Any]:
     """Return the document of a workflow."""
     workflow = await context.store.workflow(workflow_id)
-    jobs = await context.store.workflow_jobs(workflow_id, _MOST_JOBS)
+    jobs = await context.store.workflow_jobs(workflow_id, MOST_JOBS)
     return schemas.workflow_document(workflow, jobs)

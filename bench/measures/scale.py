@@ -9,7 +9,8 @@ from bench.measures.latency import percentiles
 from bench.plan import Plan
 from workron.connection import Connection
 from workron.errors import WorkronError
-from workron.models import JobFilter, Status
+from workron.listing import JobFilter
+from workron.models import Status
 from workron.policy import Policy
 from workron.store import Store
 

@@ -11,7 +11,7 @@ from bench.settings import settings_for
 from bench.systems.noop import NoopExecutor
 from workers.redis_source import RedisSource
 from workers.worker import Worker
-from workron import ids
+from workron import collector, ids
 from workron.models import Claim, NewJob
 from workron.store import Store
 
@@ -56,5 +56,6 @@ class System:
 
 if __name__ == "__main__":
     quiet()
+    collector.relax()
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         program.main(System())

@@ -3,8 +3,10 @@
 local CLAIM_FIELDS = {
   'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd',
 }
+local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
+local LEASES = P .. 'leases'
 local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
@@ -49,18 +51,20 @@ local function pop_call(queue)
   return call
 end
 
-local function start(id, row, worker, fence, lease_ms)
+-- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
+local function start(id, row, worker, number, lease_ms, until_text)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
-  local key = job_key(id)
-  redis.call('HSET', key, 'status', 'running', 'attempts', int(attempt), 'fence', int(fence),
+  local key, fence = job_key(id), int(number)
+  redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. NOW_TEXT, 'PX', lease_ms)
-  index(P .. 'leases', id, NOW + tonumber(lease_ms))
-  local job = { queue = row[2] or 'default', workflow = row[5] }
-  count_job(job, 'pending', -1)
-  count_job(job, 'running', 1)
+  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  index(LEASES, id, until_text)
+  count(queue_key(row[2] or 'default'), 'running', 1)
+  if row[5] then
+    count(P .. 'workflow:' .. row[5], 'running', 1)
+  end
   append(moves, 'running', id)
-  return claim_row(id, int(fence), attempt, row)
+  return claim_row(id, fence, attempt, row)
 end
 
 -- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
@@ -69,7 +73,7 @@ end
 -- whether the budget ended before the queues did.
 local function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
-  local fence = next_fence(floor)
+  local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call = pop_call(queue)
     while #claims < limit and budget > 0 do
@@ -85,7 +89,8 @@ local function claim(worker, queues, limit, lease_ms, floor)
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
           fence = fence + 1
-          claims[#claims + 1] = start(id, row, worker, fence, lease_ms)
+          claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
+          count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
         end
       end
     end
@@ -96,10 +101,14 @@ local function claim(worker, queues, limit, lease_ms, floor)
   return claims, budget <= 0
 end
 
+local function anything_waits(queue)
+  return tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0) > 0
+end
+
 -- Who leaves work behind wakes the next worker. Call it after `flush`.
 local function hint_left(queues)
   for queue in string.gmatch(queues, '%S+') do
-    if tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0) > 0 then
+    if anything_waits(queue) then
       hint(queue)
     end
   end
@@ -124,15 +133,13 @@ local function claims_held(text)
   return claims
 end
 
-local function keep_claims(key, request, inbox, claims, lease_ms)
+-- `id fence` of each claim.
+local function held_text(claims)
   local held = {}
   for i, row in ipairs(claims) do
     held[i] = row[1] .. ' ' .. row[2]
   end
-  held = table.concat(held, ' ')
-  redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', held)
-  redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
-  return held
+  return table.concat(held, ' ')
 end
 
 -- Keep a request that found nothing: until `park_ms` have passed, who makes work claims for it or wakes its worker.
@@ -162,44 +169,64 @@ local function pack_claims(claims)
   return table.concat(parts)
 end
 
--- Claim for a parked worker and put the claims into its inbox; returns how many. Who has gone meanwhile does not take
--- them out of there: `handed` is how the reaper finds that.
-local function hand_over(parked)
-  local inbox, limit, lease_ms, floor, queues = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+) (.+)$')
-  local claims = claim(parked.worker, queues, math.min(tonumber(limit), HANDED), lease_ms, tonumber(floor))
-  flush()
-  if #claims > 0 then
-    local about = parked.worker .. ' ' .. parked.request
-    local held = keep_claims(parked.key, parked.request, inbox, claims, lease_ms)
-    put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
-    redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
+-- A job of this call (see submissions) as `start` takes it.
+local function row_of(job)
+  local row = { 'pending', job.queue, job.priority, false, job.workflow, false, false, false, false, false }
+  for i = job.first, job.last, 2 do
+    local at = CLAIM_FIELD_AT[ARGV[i]]
+    if at then
+      row[at] = ARGV[i + 1]
+    end
   end
+  return row
+end
+
+-- Lease jobs from `jobs[at]` on to a parked worker and put the claims into its inbox; returns how many. Who has gone
+-- meanwhile does not take them out of there: `handed` is how the reaper finds that.
+local function hand_over(parked, jobs, at)
+  local inbox, limit, lease_ms, floor = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+)')
+  local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
+  for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
+    fence = fence + 1
+    claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)
+  end
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  local held = held_text(claims)
+  redis.call('HSET', parked.key, 'claims', held, 'parked', '')
+  local about = parked.worker .. ' ' .. parked.request
+  redis.pcall('RPUSH', P .. 'inbox:' .. inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
+  redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
   return #claims
 end
 
-local function waiting(queue)
-  return tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0)
-end
-
--- Give the waiting jobs of a queue to workers that are parked; of many the first to be woken takes its share.
-local function hand_out(queue)
-  while waiting(queue) > 0 do
-    local parked = next_parked(queue)
-    if not parked then
-      return
+-- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them, else
+-- pending. Of many jobs the first worker to be woken takes its share.
+local function hand_out(queue, jobs)
+  local at = 1
+  if #jobs <= HANDED and not anything_waits(queue) then
+    table.sort(jobs, function(one, other)
+      return one.priority > other.priority or one.priority == other.priority and one.id < other.id
+    end)
+    while at <= #jobs do
+      local parked = next_parked(queue)
+      if not parked then
+        break
+      end
+      at = at + hand_over(parked, jobs, at)
     end
-    if waiting(queue) > HANDED or hand_over(parked) == 0 then
-      return wake(parked)
-    end
+  end
+  for i = at, #jobs do
+    enter(jobs[i], 'pending')
   end
 end
 
 -- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none.
 --
--- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not).
+-- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). A
+-- worker has another sequence of requests, with one more of them under way, where its incarnation ends in `~2`.
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
 local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
-  local key = P .. 'worker:' .. worker .. ':claim'
+  local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
   local last, held, parked, asked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox'))
   if limit == 0 and (last ~= request or asked ~= inbox) then
     return 'EMPTY', {}, -1 -- another one is parked, or it was made again through another inbox: it is answered there
@@ -213,8 +240,8 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
   if last and is_overtaken(request, last) then
     return 'STALE', {}, -1
   end
-  if parked then
-    redis.call('HDEL', key, 'parked')
+  if parked and parked ~= '' then
+    redis.call('HSET', key, 'parked', '')
   end
   local due_left = promote(DUE_BUDGET)
   flush()
@@ -224,7 +251,8 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
     hint_left(queues)
   end
   if #claims > 0 then
-    keep_claims(key, request, inbox, claims, lease_ms)
+    redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', held_text(claims))
+    redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
     return 'CLAIMED', claims, next_due_ms()
   end
   if exhausted or due_left then

@@ -21,7 +21,7 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
-local NOW_TEXT = int(NOW)
+local NOW_TEXT = string.format('%.0f', NOW)
 local JOB_PREFIX = P .. 'job:'
 
 local function job_key(id)
@@ -182,33 +182,28 @@ local function push_propagate(job)
   redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
 end
 
--- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest.
+-- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest; damaged
+-- ones are passed over.
 local function next_parked(queue)
   while true do
-    local worker, until_ms = unpack(redis.call('ZPOPMIN', queue_key(queue) .. ':parked'))
-    if not worker then
+    local first = redis.pcall('ZPOPMIN', queue_key(queue) .. ':parked')
+    if first.err or not first[1] then
       return nil
     end
-    local key = P .. 'worker:' .. worker .. ':claim'
-    local request, spot = unpack(redis.call('HMGET', key, 'request', 'parked'))
-    if spot then
-      redis.call('HDEL', key, 'parked')
-      if tonumber(until_ms) >= NOW then
-        return { worker = worker, key = key, request = request, spot = spot }
-      end
+    local key = P .. 'worker:' .. first[1] .. ':claim'
+    local row = redis.pcall('HMGET', key, 'request', 'parked')
+    if (row[2] or '') ~= '' and tonumber(first[2]) >= NOW then
+      return { worker = first[1], key = key, request = row[1], spot = row[2] }
     end
   end
 end
 
-local function put_into_inbox(inbox, news)
-  local key = P .. 'inbox:' .. inbox
-  redis.call('RPUSH', key, news)
-  redis.call('PEXPIRE', key, '60000')
-end
-
 -- Have a parked worker look for work.
 local function wake(parked)
-  put_into_inbox(string.match(parked.spot, '^%S+'), parked.worker .. ' ' .. parked.request .. '\n')
+  local key = P .. 'inbox:' .. string.match(parked.spot, '^%S+')
+  redis.call('HSET', parked.key, 'parked', '')
+  redis.pcall('RPUSH', key, parked.worker .. ' ' .. parked.request .. '\n')
+  redis.call('PEXPIRE', key, '60000')
 end
 
 -- One hint wakes one worker; who claims and leaves work behind hints again. Nobody is parked: nobody misses it.

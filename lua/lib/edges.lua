@@ -41,8 +41,9 @@ end
 
 -- Bring a job to the state that its edges demand, after `parent`'s edge has changed.
 local function settle(job, parent)
-  if job.batch then
-    return -- its admission settles it
+  if job.batch then -- its admission settles it
+    redis.call('HSET', P .. 'batch:' .. job.batch, 'disturbed', '1')
+    return
   end
   local armed = job.status == 'blocked'
   local skipped = job.status == 'skipped'

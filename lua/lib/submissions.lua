@@ -2,28 +2,47 @@
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
--- Parse `count` jobs from ARGV[at] on; returns them, and where the next argument is.
-local function parse_jobs(at, count)
+local NONE = {} -- the edges of a job without: most have none
+
+local function parse_edges(at, count)
+  if count == 0 then
+    return NONE
+  end
+  local edges = {}
+  for n = 1, count do
+    edges[n] = { parent = ARGV[at + 2 * n - 2], when = ARGV[at + 2 * n - 1] }
+  end
+  return edges
+end
+
+-- Parse `count` jobs from ARGV[at] on, made at `made_at` (ms); returns them, and where the next argument is.
+local function parse_jobs(at, count, made_at)
   local jobs = {}
   for n = 1, count do
-    local job = { id = ARGV[at], run_at = tonumber(ARGV[at + 1]), edges = {} }
-    local delay, fields = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-    if delay > 0 then
-      job.run_at = NOW + delay
+    local run_at, delay = ARGV[at + 1], ARGV[at + 2]
+    local first, last = at + 4, at + 3 + 2 * tonumber(ARGV[at + 3])
+    local edges = tonumber(ARGV[last + 1])
+    local job = {
+      id = ARGV[at],
+      run_at = false,
+      queue = 'default',
+      priority = '5',
+      first = first,
+      last = last,
+      edges = parse_edges(last + 2, edges),
+    }
+    if delay ~= '0' then
+      job.run_at = made_at + tonumber(delay)
+    elseif run_at ~= '0' then
+      job.run_at = tonumber(run_at)
     end
-    job.first, job.last = at + 4, at + 3 + 2 * fields
-    for i = job.first, job.last, 2 do
-      if ARGV[i] == 'queue' or ARGV[i] == 'priority' then
-        job[ARGV[i]] = ARGV[i + 1]
+    for i = first, last, 2 do
+      local name = ARGV[i]
+      if name == 'queue' or name == 'priority' then
+        job[name] = ARGV[i + 1]
       end
     end
-    job.queue, job.priority = job.queue or 'default', job.priority or '5'
-    at = job.last + 1
-    local edges = tonumber(ARGV[at])
-    for i = at + 1, at + 2 * edges, 2 do
-      job.edges[#job.edges + 1] = { parent = ARGV[i], when = ARGV[i + 1] }
-    end
-    at = at + 1 + 2 * edges
+    at = last + 2 + 2 * edges
     jobs[n] = job
   end
   return jobs, at
@@ -51,8 +70,12 @@ local function resolve_parents(jobs, batch)
   return unknown
 end
 
--- Write the edges of a job whose parents are resolved: on the child what is not satisfied, on each parent the child.
+-- Write the edges of a job whose parents are resolved: on the child what is not satisfied; what its parents are to
+-- know of it goes into `children`.
 local function store_edges(job, children)
+  if job.edges == NONE then
+    return
+  end
   local open = {}
   for _, edge in ipairs(job.edges) do
     local state = edge_state(edge.job, edge.when)
@@ -68,43 +91,46 @@ local function store_edges(job, children)
   end
   if #open > 0 then
     redis.call('HSET', job_key(job.id) .. ':parents', unpack(open))
-  end
-  job.waits = #open > 0
-end
-
-local function store_children(children)
-  for parent, edges in pairs(children) do
-    redis.call('RPUSH', job_key(parent) .. ':children', unpack(edges))
-    redis.call('HSET', job_key(parent), 'children', '1')
+    job.waits = true
   end
 end
 
 -- Write a job's hash in the given status.
-local function store_job(job, status, workflow, batch)
-  local fields = { 'status', status, 'created_at', int(NOW) }
-  local function put(name, value)
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
-  end
-  if job.run_at > 0 then
-    put('run_at', int(job.run_at))
+local function store_job(job, status, made_at, workflow, children, batch)
+  local fields = { 'status', status, 'created_at', made_at, unpack(ARGV, job.first, job.last) }
+  if batch then
+    fields[#fields + 1], fields[#fields + 2] = 'batch', batch
   end
   if workflow ~= '' then
-    put('workflow', workflow)
-    job.workflow = workflow
+    fields[#fields + 1], fields[#fields + 2] = 'workflow', workflow
   end
-  if batch then
-    put('batch', batch)
-    job.batch = batch
+  if job.run_at then
+    fields[#fields + 1], fields[#fields + 2] = 'run_at', int(job.run_at)
+  end
+  if children[job.id] then
+    fields[#fields + 1], fields[#fields + 2] = 'children', '1'
+    job.children = '1'
   end
   if job.broken then
-    put('broken', int(job.broken))
-    put('caused_by', job.broken_by.id)
-  end
-  for i = job.first, job.last do
-    fields[#fields + 1] = ARGV[i]
+    fields[#fields + 1], fields[#fields + 2] = 'broken', int(job.broken)
+    fields[#fields + 1], fields[#fields + 2] = 'caused_by', job.broken_by.id
   end
   redis.call('HSET', job_key(job.id), unpack(fields))
+end
+
+-- Write the lists of children, after the jobs of this call (their hashes say already that they have some).
+local function store_children(children, jobs)
+  for parent, edges in pairs(children) do
+    redis.call('RPUSH', job_key(parent) .. ':children', unpack(edges))
+  end
+  for _, job in ipairs(jobs) do
+    if job.children then
+      children[job.id] = nil
+    end
+  end
+  for parent in pairs(children) do
+    redis.call('HSET', job_key(parent), 'children', '1')
+  end
 end
 
 local remembered = {} -- key → its entry, of submissions of this call

@@ -1,8 +1,10 @@
 """Submitting over HTTP: one job, many, workflows, and the same submission twice."""
 
+import json
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
 from builders import claim
 
@@ -71,6 +73,31 @@ async def test_times_are_utc_with_three_decimals(client: httpx2.AsyncClient) -> 
     assert len(created_at) == len("2026-03-01T09:30:00.250Z")
     assert created_at.endswith("Z")
     assert created_at[19] == "."
+
+
+async def test_the_answer_to_a_large_bulk_is_the_jobs_as_they_are_stored(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    bulk = {"jobs": [{"command": f"echo {n}", "name": f"n{n}", "delay": n % 2 * 60} for n in range(900)]}
+    answer = (await client.post("/jobs/bulk", json=bulk)).json()["data"]
+    stored = await store.jobs([job["id"] for job in answer])
+    assert answer == [json.loads(orjson.dumps(schemas.job_document(job))) for job in stored if job is not None]
+
+
+@pytest.mark.parametrize("size", [20, 1_100])
+@pytest.mark.parametrize("outside", [False, True])
+async def test_the_answer_to_a_workflow_is_what_a_reader_sees(
+    client: httpx2.AsyncClient, size: int, outside: bool
+) -> None:
+    jobs: list[dict[str, Any]] = [
+        {"command": "true", "name": f"n{n}", "delay": n % 2, "depends_on": [{"job": f"n{n - 1}", "when": "failed"}]}
+        for n in range(1, size)
+    ]
+    jobs[size // 2]["depends_on"] = [(await submit(client, command="true"))["id"]] if outside else []
+    answer = await client.post("/workflows", json={"name": "w", "jobs": [{"command": "true", "name": "n0"}, *jobs]})
+    assert answer.status_code == 201
+    schemas.Workflow.model_validate(answer.json())
+    assert (await client.get(answer.headers["location"])).json() == answer.json()
 
 
 async def test_an_unknown_dependency_is_refused_by_name_and_nothing_is_stored(client: httpx2.AsyncClient) -> None:

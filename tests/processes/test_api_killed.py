@@ -21,7 +21,8 @@ from tests.processes.mortal_api import NEVER, MortalApi
 from workron import submission
 from workron.connection import Connection, build_client
 from workron.keys import Keys
-from workron.models import ClaimRequest, JobFilter, Result, Status
+from workron.listing import JobFilter
+from workron.models import ClaimRequest, Result, Status
 from workron.store import Store
 from workron.valkey import server_binary
 
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 KEY = "a-key-for-tests-only"
 SIZE = 10_000
-CALLS = ["stage"] * 25 + ["open"] + ["admit"] * 25
+CALLS = ["stage"] * 25 + ["open"] + ["admit"] * 26
 OPEN = CALLS.index("open")
 DEATHS = [("before", number) for number in range(len(CALLS))] + [("after", len(CALLS) - 1)]
 KEYS = Keys("default")

@@ -12,10 +12,10 @@ from workron import ids
 from workron.connection import Command
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
 from workron.exchange import Kept
+from workron.listing import JobFilter
 from workron.models import (
     ClaimRequest,
     Idempotency,
-    JobFilter,
     NewJob,
     Outcome,
     OutputPatch,

@@ -10,7 +10,8 @@ from servers import Bench
 from workron import ids
 from workron.connection import Command
 from workron.errors import InvalidRequest
-from workron.models import Job, JobFilter, Outcome, Reason, Status
+from workron.listing import JobFilter
+from workron.models import Job, Outcome, Reason, Status
 from workron.store import Store
 
 

@@ -9,7 +9,8 @@ import pytest
 from builders import after, claim, finish, new_job, reap_all, submit
 from servers import Bench
 
-from workron.models import Claim, Claimed, ClaimRequest, News, Outcome, Reason, Status
+from workron.exchange import News
+from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Status
 from workron.policy import Policy
 from workron.store import Store
 
@@ -244,3 +245,12 @@ async def test_an_older_copy_of_a_request_does_not_end_the_parking_of_the_next(b
     await ask(store, request_id="boot:1", park_ms=0)  # equal: the same claims; nothing else changes
     await submit(store, new_job())
     assert await unheard(bench, "w1") == [1]
+
+
+async def test_a_second_sequence_of_requests_does_not_disturb_the_first(store: Store) -> None:
+    await submit(store, new_job(), new_job())
+    one = await ask(store, request_id="boot:1")
+    other = await ask(store, request_id="boot~2:1")
+    assert one.claims[0].id != other.claims[0].id
+    assert (await ask(store, request_id="boot:1")).claims == one.claims
+    assert (await ask(store, request_id="boot~2:1")).claims == other.claims

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +9,12 @@ from builders import after, claim, finish, new_job, submit
 from servers import Bench
 
 from workron import ids
+from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
-from workron.models import Idempotency, JobFilter, NewJob, Status
+from workron.listing import JobFilter
+from workron.models import Idempotency, NewJob, Status
 from workron.scripts import Scripts
 from workron.store import Store
-from workron.submission import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
 
 KEY = Idempotency("key1", "once", "print1")
 
@@ -27,16 +27,17 @@ class Died(BaseException):
     """The submitting process dies here."""
 
 
-def die_at(scripts: Scripts, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the submitter die before its n-th call: nothing after it reaches Redis, no clean-up either."""
-    run, calls = scripts._run, 0
+def die_at(scripts: Scripts, name: str, time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the submitter die before its n-th call of a script: nothing after it reaches Redis, no clean-up either."""
+    run, calls, dead = scripts._run, 0, False
 
-    async def counted(name: str, *args: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls >= call:
+    async def counted(called: str, *args: Any, **options: Any) -> Any:
+        nonlocal calls, dead
+        calls += called == name
+        dead = dead or calls == time
+        if dead:
             raise Died
-        return await run(name, *args, **options)
+        return await run(called, *args, **options)
 
     monkeypatch.setattr(scripts, "_run", counted)
 
@@ -63,20 +64,22 @@ async def test_no_call_of_a_submission_is_unbounded() -> None:
         assert sum(len(arg) for arg in chunk.args if isinstance(arg, str)) < MAX_BYTES + 120_000
 
 
-@pytest.mark.parametrize("call", range(1, 7))
+@pytest.mark.parametrize(
+    ("call", "time"), [("stage", 1), ("stage", 2), ("stage", 3), ("open", 1), ("admit", 1), ("admit", 2), ("admit", 3)]
+)
 async def test_a_submitter_that_dies_leaves_all_or_nothing(
-    bench: Bench, call: int, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, call: str, time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 jobs are three chunks, one `open` and three `admit`s: it dies before each of them in turn."""
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
-    die_at(submitter._scripts, call, monkeypatch)
+    die_at(submitter._scripts, call, time, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many)
     monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
     stored = [job for job in await other.jobs([job.id for job in many]) if job]
     assert len(stored) in (0, 1_000)
-    assert bool(stored) is (call > 4)
+    assert bool(stored) is (call == "admit")
     await other.upkeep.tidy()
     counts = {queue.name: queue.counts[Status.PENDING] for queue in await other.queues()}
     assert counts == ({"default": 1_000} if stored else {})
@@ -87,7 +90,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
 async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
-    die_at(submitter._scripts, 4, monkeypatch)
+    die_at(submitter._scripts, "open", 1, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many, as_workflow=True)
     assert await other.jobs([many[0].id]) == [None]
@@ -251,21 +254,63 @@ async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypa
     assert [str(answer) for answer in answers] == ["away"] * 5
 
 
-@pytest.mark.parametrize("size", [1, 401])
-async def test_the_jobs_of_an_answer_are_what_a_reader_sees(store: Store, size: int) -> None:
-    many = [new_job(id=i, name="n", delay_ms=60_000, env={"A": "b"}, timeout_ms=5) for i in ids.new_ids(size)]
+@pytest.mark.parametrize("size", [1, 1_000])
+async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
+    bench: Bench, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.store()
+    stage = store._scripts.stage
+
+    async def later(**args: Any) -> Any:
+        start = await bench.client.time()
+        while (await bench.client.time())[1] // 1000 == start[1] // 1000:
+            pass
+        return await stage(**args)
+
+    monkeypatch.setattr(store._scripts, "stage", later)
+    many = [new_job(id=job_id, delay_ms=60_000) for job_id in ids.new_ids(size)]
     submitted = await store.submit(many)
-    assert submitted.stored is not None
-    stored = await store.jobs(submitted.ids)
-    for told, read in zip(submitted.stored, stored, strict=True):
-        assert read is not None
-        assert told.created_at_ms - read.created_at_ms in range(1000)
-        times = {"created_at_ms": 0, "run_at_ms": 0}
-        assert replace(told, **times) == replace(read, **times)
+    assert submitted.stored_at_ms is not None
+    told = {(submitted.stored_at_ms, submitted.stored_at_ms + 60_000)}
+    assert {job and (job.created_at_ms, job.run_at_ms) for job in await store.jobs(submitted.ids)} == told
 
 
 async def test_nothing_is_told_of_jobs_that_wait_for_others_or_were_there_before(store: Store) -> None:
-    parent = new_job()
-    await store.submit([parent])
-    assert (await store.submit([parent])).stored is None
-    assert (await store.submit([new_job(depends_on=after(parent.id))])).stored is None
+    parent, child = jobs(2)
+    child.depends_on = after(parent.id)
+    assert (await store.submit([parent, child])).stored_at_ms is not None
+    assert (await store.submit([parent, child])).stored_at_ms is None
+    assert (await store.submit([new_job(depends_on=after(parent.id))])).stored_at_ms is None
+    many = [*jobs(999), new_job(depends_on=after(parent.id))]
+    assert (await store.submit(many)).stored_at_ms is None
+
+
+async def test_jobs_of_several_queues_and_priorities_keep_their_order(store: Store) -> None:
+    many = [
+        new_job(id=job_id, queue="even" if n % 2 else "odd", priority=1 + n // 2 % 2)
+        for n, job_id in enumerate(ids.new_ids(900))
+    ]
+    await store.submit(many)
+    for queue in ("even", "odd"):
+        got = [one.id for _ in range(3) for one in await claim(store, queues=[queue], limit=150)]
+        mine = [job for job in many if job.queue == queue]
+        assert got == [job.id for priority in (2, 1) for job in mine if job.priority == priority]
+
+
+@pytest.mark.parametrize("chunk", range(3))
+async def test_a_chunk_that_fails_takes_the_whole_submission_with_it(
+    bench: Bench, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.store()
+    stage = store._scripts.stage
+
+    async def failing(**args: Any) -> Any:
+        if args["chunk"] == chunk:
+            raise StoreUnavailable("away")
+        return await stage(**args)
+
+    monkeypatch.setattr(store._scripts, "stage", failing)
+    with pytest.raises(StoreUnavailable, match="away"):
+        await store.submit(jobs(1_000))
+    left = [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}*")]
+    assert len(left) <= 1  # the aborted batch's mark

@@ -1,5 +1,6 @@
 """Edges and large submissions in detail: each test fails for a small change that the others let pass."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -127,6 +128,18 @@ async def test_a_job_cancelled_before_it_was_admitted_stays_cancelled_and_counts
     assert await bench.client.llen(bench.keys.pending("default", 5)) == 499
 
 
+async def test_a_parent_cancelled_before_it_was_admitted_takes_its_children_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, *children = jobs(500)
+    for child in children:
+        child.depends_on = after(parent.id)
+    await not_admitted(store, [parent, *children], monkeypatch)
+    assert await store.cancel(parent.id) is Cancelled.CANCELLED
+    await store.upkeep.tidy()
+    assert await counts(store) == {Status.CANCELLED: 1, Status.SKIPPED: 499}
+
+
 async def test_a_staged_submission_is_skipped_if_its_parent_failed(store: Store) -> None:
     (a,) = await submit(store, new_job(max_attempts=1))
     (got,) = await claim(store)
@@ -161,11 +174,34 @@ async def test_a_chunk_that_comes_twice_is_stored_once(bench: Bench, monkeypatch
     assert await bench.client.llen(f"{bench.keys.job(parent.id)}:children") == 500
 
 
+async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are under way; after a broken connection they may arrive in the other order."""
+    stage, first_may_go = store._scripts.stage, asyncio.Event()
+    replies: list[Any] = []
+
+    async def overtaken(**call: Any) -> Any:
+        if call["chunk"] == 0:
+            await first_may_go.wait()
+        reply = await stage(**call)
+        replies.append((call["chunk"], reply[0]))
+        first_may_go.set()
+        return reply
+
+    monkeypatch.setattr(store._scripts, "stage", overtaken)
+    many = jobs(900)
+    await store.submit(many)
+    assert await counts(store) == {Status.PENDING: 900}
+    assert replies[:2] == [(1, b"EARLY"), (0, b"STAGED")]
+    assert [number for number, word in replies if word == b"STAGED"] == [0, 1, 2]
+
+
 async def test_a_submission_is_not_opened_before_its_last_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = store._scripts.stage
 
     async def lost(**args: Any) -> Any:
-        return [b"STAGED", 0] if args["chunk"] == 1 else await stage(**args)
+        return [b"STAGED"] if args["chunk"] == 1 else await stage(**args)
 
     monkeypatch.setattr(store._scripts, "stage", lost)
     many = jobs(1_000)
@@ -193,7 +229,7 @@ async def test_an_open_submission_is_never_given_up(bench: Bench, monkeypatch: p
     store = bench.store()
     many = jobs(500)
     await not_admitted(store, many, monkeypatch)
-    assert await store._scripts.abort(many[0].id, 0, 400) == [b"OPEN"]
+    assert await store._scripts.abort(many[0].id, 0) == [b"OPEN"]
     await store.upkeep.tidy()
     assert await counts(store) == {Status.PENDING: 500}
 
@@ -206,7 +242,7 @@ async def test_what_is_left_of_a_given_up_submission_is_not_seen_and_its_mark_ex
     open_ = store._scripts.open
 
     async def dies(**args: Any) -> Any:
-        await store._scripts.abort(many[0].id, 0, 10)
+        await store._scripts.abort(many[0].id, 0)
         left = many[450].id
         for steer in (store.cancel, store.retry):
             with pytest.raises(NotFound):

@@ -1,12 +1,16 @@
 """What a command finds when it starts, and what can't be started."""
 
+import asyncio
 import os
 import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
+from commands import run, start
 
 from workers.executor import Executor
 from workron.models import Outcome, Reason
@@ -18,9 +22,62 @@ async def test_standard_input_is_empty(executor: Executor) -> None:
     assert await run(executor, "cat; readlink /proc/self/fd/0") == (Outcome(None, exit_code=0), b"/dev/null\n")
 
 
-async def test_nothing_but_standard_files_is_open(executor: Executor) -> None:
-    _, output = await run(executor, argv=("ls", "/proc/self/fd"))
+LIST_FILES = "exec ls /proc/self/fd"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": LIST_FILES},
+        {"command": LIST_FILES, "cwd": "/"},
+        {"command": LIST_FILES + " #" * 100_000},
+        {"argv": ("ls", "/proc/self/fd")},
+        {"argv": ("/bin/ls", "/proc/self/fd")},
+    ],
+)
+async def test_nothing_but_standard_files_is_open_whatever_the_worker_inherited(fields: dict[str, Any]) -> None:
+    inherited = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    try:
+        async with Executor(kill_grace_s=1) as executor:
+            neighbour = start(executor, "sleep 60", fence=2)
+            _, output = await run(executor, **fields)
+            neighbour.lose()
+    finally:
+        os.close(inherited)
     assert output.split() == [b"0", b"1", b"2", b"3"]  # 3 is ls's own
+
+
+async def test_a_worker_without_standard_files_gives_its_commands_theirs(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys
+from pathlib import Path
+from commands import claim_for
+from workers.executor import Executor
+from workers.guardian import boottime_s
+
+async def main():
+    async with Executor(kill_grace_s=1) as executor:
+        attempt = executor.start(claim_for("readlink /proc/$$/fd/0; echo out; echo err >&2"), boottime_s() + 100)
+        await attempt.wait()
+        Path(sys.argv[1]).write_bytes(attempt.output.take().data)
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", sys.executable, "-c", script, tmp_path / "output"),
+        cwd=Path(__file__).parents[1],
+    )
+    assert await process.wait() == 0
+    assert (tmp_path / "output").read_text() == "/dev/null\nout\nerr\n"
+
+
+@pytest.mark.parametrize("cwd", [None, "/"])
+async def test_signals_that_python_ignores_end_it_as_usual(executor: Executor, cwd: str | None) -> None:
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        outcome, _ = await run(executor, f"kill -{number} $$", cwd=cwd)
+        assert outcome.signal == number
 
 
 async def test_it_leads_a_session_and_group_of_its_own(executor: Executor) -> None:
@@ -97,6 +154,30 @@ async def test_what_cannot_be_started_is_told_in_one_sentence(
     assert outcome.error is not None
     assert outcome.error.startswith(sentence)
     outcome.error.encode()
+
+
+async def test_a_system_that_allows_no_more_processes_is_not_taken_for_a_fault_of_the_program() -> None:
+    script = """
+import asyncio, os, resource
+from commands import claim_for
+from workers.executor import Executor
+from workers.guardian import boottime_s
+
+async def main():
+    async with Executor(kill_grace_s=1) as executor:
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        if os.getuid() == 0:
+            os.setuid(65534)  # root has no such limit
+        for cwd in (None, "/"):
+            print((await executor.run(claim_for("true", cwd=cwd), deadline=boottime_s() + 100)).error)
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script), cwd=Path(__file__).parents[1], stdout=subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.decode().splitlines() == ["the command can't be started: Resource temporarily unavailable"] * 2
 
 
 async def test_running_out_of_descriptors_at_any_point_is_an_outcome_and_leaks_none(executor: Executor) -> None:

@@ -74,6 +74,15 @@ async def test_commands_run_side_by_side(executor: Executor, tmp_path: Path) -> 
     assert [outcome.reason for outcome in outcomes] == [None, None]
 
 
+async def test_commands_that_end_in_the_same_moment_are_all_noticed(executor: Executor) -> None:
+    attempts = [start(executor, f"echo {fence}", fence=fence) for fence in range(1, 101)]
+    for attempt in attempts:
+        await let_end_unnoticed(attempt)
+    for attempt in attempts:
+        assert (await attempt.wait()).exit_code == 0
+        assert attempt.output.total == len(f"{attempt.claim.fence}\n")
+
+
 # --- unusual commands ------------------------------------------------------------------------------------------------
 
 

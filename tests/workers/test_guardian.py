@@ -1,6 +1,7 @@
 """The guardian: what a worker ran dies with it, and guardians are replaced."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import alive, claim_for, pid_in
+from commands import alive, claim_for, pid_in, start
 from conftest import WaitUntil
 
 from workers import guard
 from workers.executor import Executor
+from workers.exits import Exits
 from workers.guard import Guardian
 from workers.guardian import boottime_s
 from workron.errors import StartupError
@@ -218,6 +220,25 @@ async def test_no_command_starts_while_there_is_no_guardian(
     assert started.exists()
 
 
+async def test_no_command_starts_before_a_slow_guardian_can_know_of_it(
+    executor: Executor, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    pid = executor.guardian.pid
+    assert pid is not None
+    running = start(executor, "sleep 60", fence=1)
+    await wait_until(lambda: running.started)
+    os.kill(pid, signal.SIGSTOP)
+    while executor.guardian.up.is_set():
+        executor.renew([1], boottime_s() + 100)
+    waiting = start(executor, f"touch {tmp_path}/started", fence=2)
+    await asyncio.sleep(0.2)
+    assert not waiting.started
+    os.kill(pid, signal.SIGCONT)
+    assert (await waiting.wait()).reason is None
+    assert executor.guardian.pid == pid
+    running.lose()
+
+
 async def test_a_guardian_that_never_gets_ready_stops_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -225,8 +246,8 @@ async def test_a_guardian_that_never_gets_ready_stops_the_start(
     broken.write_text("raise SystemExit(3)")
     monkeypatch.setattr(guard, "_PROGRAM", broken)
     monkeypatch.setattr(guard, "_START_S", 0.3)
-    with pytest.raises(StartupError, match="guardian"):
-        await Guardian().start()
+    with contextlib.closing(Exits()) as exits, pytest.raises(StartupError, match="guardian"):
+        await Guardian().start(exits)
 
 
 async def test_a_guardian_that_does_not_read_is_replaced(

@@ -13,6 +13,7 @@ from commands import alive, claim_for
 from conftest import WaitUntil
 
 from workers.executor import Executor
+from workers.exits import Exits
 from workers.guard import Guardian
 from workers.guardian import boottime_s
 from workron.models import Outcome, Reason
@@ -42,10 +43,11 @@ def sleeper() -> Iterator[Sleeper]:
 
 @pytest.fixture
 async def guardian() -> AsyncIterator[Guardian]:
-    guardian = Guardian()
-    await guardian.start()
+    exits, guardian = Exits(), Guardian()
+    await guardian.start(exits)
     yield guardian
     await guardian.close()
+    exits.close()
 
 
 # --- the end of a lease ----------------------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""Who a worker is: its id, and what it says of itself with every heartbeat."""
+
+import os
+import platform
+import re
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from workron import __version__, ids
+from workron.models import WorkerInfo
+
+
+class Identity:
+    """One worker process. Its id is `<name or host>-<random>`: no other has it, also of those given the same name."""
+
+    def __init__(self, name: str | None, queues: Sequence[str], slots: int) -> None:
+        base = name or re.sub(r"[^\x21-\x7e]", "_", platform.node())[:40] or "worker"
+        self.id: Final = f"{base}-{ids.new_id()[-6:]}"
+        self._queues = tuple(queues)
+        self._slots = slots
+        self._started_at_ms = int(time.time() * 1000)
+
+    def describe(self, running: int) -> WorkerInfo:
+        """Return what others may know, with the number of jobs that it holds now."""
+        return WorkerInfo(
+            id=self.id,
+            host=platform.node(),
+            pid=os.getpid(),
+            queues=self._queues,
+            slots=self._slots,
+            running=running,
+            started_at_ms=self._started_at_ms,
+            version=__version__,
+        )

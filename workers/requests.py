@@ -1,0 +1,41 @@
+"""Claim requests, one after the other; each keeps its id until it has got claims."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from workron.models import ClaimRequest
+
+
+class Requests:
+    """One sequence of requests. At most one of them is under way or parked."""
+
+    def __init__(self, worker: str, queues: Sequence[str], incarnation: str, park_ms: int) -> None:
+        self._worker = worker
+        self._queues = tuple(queues)
+        self._incarnation = incarnation
+        self._number = 1
+        self.park_ms: Final = park_ms
+        """How long a request that finds nothing stays parked; 0: it does not."""
+        self.asked_at = 0.0
+        """When the present request was sent the last time, as by `boottime_s`."""
+        self.parked_at: float | None = None
+        """When it was sent to be parked; None while it is not known to be."""
+        self.reserved = 0
+        """Slots that the call under way may fill beyond those it frees."""
+
+    @property
+    def id(self) -> str:
+        return f"{self._incarnation}:{self._number}"
+
+    def make(self, limit: int) -> ClaimRequest | None:
+        """Return the present request for so many jobs; for none of them only to end its parking."""
+        if limit == 0 and self.parked_at is None:
+            return None
+        return ClaimRequest(self._worker, self._queues, limit, self.id, self.park_ms if limit else 0)
+
+    def served(self) -> float:
+        """Go on to the next request; returns since when, at the earliest, the claims of this one are leased."""
+        since = self.asked_at if self.parked_at is None else self.parked_at
+        self._number += 1
+        self.parked_at = None
+        return since
