@@ -214,7 +214,7 @@ async def test_an_exchange_reports_gives_back_and_claims(client: httpx2.AsyncCli
             {"id": bad.id, "fence": 1, "reason": "exit_code"},
         ],
         "released": [{"id": back.id, "fence": back.fence}],
-        "claim": {"request_id": "boot:99", "queues": ["default"], "limit": 10},
+        "claim": {"request_id": "exchange:1", "queues": ["default"], "limit": 10},
     }
     answer = (await client.post("/exchange", json=document)).json()
     assert [(one["verdict"], one["status"]) for one in answer["results"]] == [
