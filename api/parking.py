@@ -43,6 +43,8 @@ class Waiter:
     claims: tuple[Claim, ...] = ()
     left: bool = False
     """The client has gone."""
+    watching: asyncio.Task[None] | None = None
+    """Notices that it goes, once there is something to wait for."""
 
     @property
     def key(self) -> Key:
@@ -97,11 +99,8 @@ class Parking:
             raise
         if claimed.claims or not claimed.parked:
             return claimed.claims
-        watching = asyncio.create_task(self._watch(waiter, left))
-        try:
-            return await self._wait(waiter, ends_at)
-        finally:
-            await end([watching])
+        waiter.watching = asyncio.create_task(self._watch(waiter, left))
+        return await self._wait(waiter, ends_at)
 
     async def give_up(self, waiter: Waiter) -> None:
         """Take the request back, and what it has got: its answer can't be delivered."""

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
 
     api: str | None = Field(
-        None, pattern=r"^https?://[^/\s]+/?$", description="API that a worker gets its jobs from, in place of Redis"
+        None, pattern=r"^https?://\S+$", description="API that a worker gets its jobs from, in place of Redis"
     )
     token: SecretStr | None = Field(None, description="key for that API; the API key by default")
     worker_name: str | None = Field(

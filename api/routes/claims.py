@@ -13,10 +13,11 @@ from starlette.responses import Response
 
 from api import body, openapi, problems, schemas, work, work_schemas
 from api.bodies import QueueName
-from api.context import Context, client_left, context_of
+from api.context import Context, client_left, context_of, has_left
 from api.parking import Waiter
 from api.queries import StrictQuery, WaitSeconds
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
+from workron.tasks import end
 
 router = APIRouter(tags=["work"])
 
@@ -104,14 +105,18 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
     """Return the documents of claims; who has gone meanwhile gives them back."""
     parking = context.parking
+    claims: Sequence[Claim] = ()
     try:
         claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
         documents = await _documents(context, claims) if claims else ()
-        waiter.left = waiter.left or await request.is_disconnected()
+        if waiter.watching is None:
+            waiter.left = await has_left(request)
     except BaseException:
-        if waiter.claims:
+        if claims:
             await asyncio.shield(parking.give_up(waiter))
         raise
+    finally:
+        await end([waiter.watching] if waiter.watching else [])
     if waiter.left:
         await parking.give_up(waiter)
         return ()

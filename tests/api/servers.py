@@ -67,6 +67,9 @@ class Asked:
         data: list[dict[str, Any]] = response.json()["data"]
         return data
 
+    async def next(self, worker: str = "w1", wait: float = 0) -> httpx2.Response:
+        return await self.live.client.get(f"/jobs/next?worker_id={worker}&wait={wait}", timeout=70)
+
     async def post(self, path: str, json: Any = None) -> httpx2.Response:
         return await self.live.client.post(path, **({} if json is None else {"json": json}))
 

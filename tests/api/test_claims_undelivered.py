@@ -38,8 +38,10 @@ async def test_a_client_that_hangs_up_is_parked_no_longer(servers: Servers, wait
         assert await servers.status(job_id) is Status.PENDING
 
 
+@pytest.mark.parametrize("by", ["POST", "GET"])
+@pytest.mark.parametrize("wait", [0, 30])
 async def test_a_claim_whose_client_has_gone_goes_back_and_does_not_count(
-    servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, by: str, wait: int
 ) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
     async with servers.server() as server:
@@ -51,8 +53,12 @@ async def test_a_claim_whose_client_has_gone_goes_back_and_does_not_count(
             return await jobs(ids)
 
         monkeypatch.setattr(server.context.store, "jobs", slow_jobs)
-        (job_id,) = await servers.submit()
-        claiming = server.claiming()
+        ids = [] if wait else await servers.submit()
+        claiming = server.claiming(wait=wait) if by == "POST" else asyncio.create_task(server.next(wait=wait))
+        if wait:
+            await wait_until(lambda: servers.parked())
+            ids = await servers.submit()
+        (job_id,) = ids
         await reached.wait()
         assert await servers.status(job_id) is Status.RUNNING
         await hang_up(claiming)
