@@ -56,10 +56,3 @@ async def client_left(request: Request) -> None:
     """Return when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def has_left(request: Request) -> bool:
-    """Tell whether the client has closed its connection by now; not beside `client_left`."""
-    if request.method == "GET":
-        await request.body()  # it has none, but that message comes first
-    return await request.is_disconnected()

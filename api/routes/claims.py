@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from api import body, openapi, problems, schemas, work, work_schemas
 from api.bodies import QueueName
-from api.context import Context, client_left, context_of, has_left
+from api.context import Context, client_left, context_of
 from api.parking import Waiter
 from api.queries import StrictQuery, WaitSeconds
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
@@ -110,7 +110,7 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
         claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
         documents = await _documents(context, claims) if claims else ()
         if waiter.watching is None:
-            waiter.left = await has_left(request)
+            waiter.left = await request.is_disconnected()
     except BaseException:
         if claims:
             await asyncio.shield(parking.give_up(waiter))

@@ -136,6 +136,60 @@ async def test_a_request_is_parked_no_longer_than_it_wanted(bench: Bench) -> Non
     assert (await store.job(job_id)).worker == "w2"
 
 
+async def test_who_waits_longer_is_not_forgotten_because_another_waits_for_less(bench: Bench) -> None:
+    store = bench.store()
+    await ask(store, park_ms=60_000)
+    await ask(store, "w2", park_ms=20)
+    await asyncio.sleep(0.04)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1", "w2") == [1, 0]
+
+
+async def test_who_waits_for_longer_than_two_leases_is_not_forgotten(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=20))
+    await ask(store, park_ms=60_000)
+    await asyncio.sleep(0.06)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1") == [1]
+
+
+async def test_a_request_that_was_given_up_is_not_parked_and_holds_nothing(bench: Bench) -> None:
+    store = bench.store()
+    request = ClaimRequest("w1", ("default",), 1, "boot:1", 60_000, inbox="api")
+    await store.attempts.claim(request)
+    assert await store.attempts.withdraw(request)
+    (job_id,) = await submit(store, new_job())
+    assert (await store.job(job_id)).status is Status.PENDING
+    await store.attempts.claim(request)
+    assert await store.attempts.withdraw(request)
+    job = await store.job(job_id)
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+    (again,) = (await store.attempts.claim(request)).claims
+    assert again.id == job_id
+
+
+async def test_a_request_made_again_through_another_inbox_is_not_given_up(bench: Bench) -> None:
+    store = bench.store()
+    first = ClaimRequest("w1", ("default",), 1, "boot:1", 60_000, inbox="one")
+    second = replace(first, inbox="two")
+    await submit(store, new_job())
+    got = (await store.attempts.claim(first)).claims
+    assert (await store.attempts.claim(second)).claims == got
+    assert not await store.attempts.withdraw(first)
+    assert (await store.attempts.claim(replace(first, limit=0, park_ms=0))).claims == ()
+    assert (await store.job(got[0].id)).status is Status.RUNNING
+
+
+async def test_a_request_whose_claims_were_taken_back_is_spent(store: Store) -> None:
+    """Its worker was too slow to take them; it asked again with this id, got nothing, and waited for ever."""
+    await submit(store, new_job())
+    (got,) = (await ask(store)).claims
+    await store.attempts.release([(got.id, got.fence)])
+    again = await ask(store)
+    assert (again.claims, again.spent) == ((), True)
+    assert (await ask(store, request_id="boot:2")).claims[0].id == got.id
+
+
 async def test_a_limit_of_none_ends_the_parking(bench: Bench) -> None:
     store = bench.store()
     await ask(store)

@@ -168,3 +168,14 @@ async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until
         await wait_until(lambda: started_before_the_second_call)
         await wait_until(lambda: len(worker._held) == 2)
     assert started_before_the_second_call == [0]
+
+
+async def test_who_holds_nothing_of_what_its_request_got_makes_a_new_one(wait_until: Until) -> None:
+    source = Scripted()
+    source.claims(spent=True)
+    async with working(source):
+        await wait_until(lambda: len(source.requests) >= 2, within_s=5)
+    first, second = source.requests[:2]
+    assert first is not None
+    assert second is not None
+    assert first.request_id != second.request_id

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from workers.http_source import HttpSource
 from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
-from workron.models import Reason, Status
+from workron.models import Claimed, ClaimRequest, Reason, Status
 from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
@@ -235,6 +236,20 @@ async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait
         await asyncio.sleep(0.2)
     (job_id,) = await submit(place.store, new_job())
     assert await place.status(job_id) is Status.PENDING
+
+
+async def test_who_ends_its_waiting_hangs_up(valkey_url: str, namespace: str, tmp_path: Path) -> None:
+    bench = Bench("valkey", valkey_url, namespace)
+    async with AsyncExitStack() as stack:
+        source = await Place("http", bench, tmp_path)._source(PATIENT, stack)
+        assert isinstance(source, HttpSource)
+        request = ClaimRequest("w1", ("default",), 1, "boot:1", 20_000)
+        assert (await source.exchange("w1", (), request)).claimed.parked
+        assert source._poll is not None
+        assert (await source.exchange("w1", (), replace(request, limit=0, park_ms=0))).claimed == Claimed()
+        assert source._poll.done()
+        await source.aclose()
+    await bench.aclose()
 
 
 async def test_the_worker_is_listed(place: Place, wait_until: WaitUntil) -> None:
