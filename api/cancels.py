@@ -35,8 +35,6 @@ class CancelBoard:
     async def wait(self, worker: str, within_s: float) -> list[tuple[str, int]]:
         """Return the (job, fence) to cancel as soon as there is one; none after the time, or when the server stops."""
         box = self._boxes.setdefault(worker, _Box())
-        if box.expiry is not None:
-            box.expiry.cancel()
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())
         box.asking += 1
@@ -45,6 +43,8 @@ class CancelBoard:
                 await happens(box.filled, within_s=within_s)
         finally:
             box.asking -= 1
+            if box.expiry is not None:
+                box.expiry.cancel()
             box.expiry = asyncio.get_running_loop().call_later(_KEPT_S, self._drop, worker)
         asked, box.fences = box.fences, {}
         box.filled.clear()
@@ -57,7 +57,9 @@ class CancelBoard:
         await end([self._reading] if self._reading is not None else [])
 
     def _drop(self, worker: str) -> None:
-        if not self._boxes[worker].asking:
+        box = self._boxes[worker]
+        box.expiry = None
+        if not box.asking:  # else a timer is set again when the last one has its answer
             del self._boxes[worker]
 
     async def _read(self) -> None:
