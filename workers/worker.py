@@ -205,18 +205,19 @@ class Worker:
         if requests is self._first:
             requests.parked_at = sent_at if claimed.parked else None
             self._look = claimed.more or claimed.spent or got_all
-            self._look_when_parked(claimed)
+            self._look_later(claimed)
         if claimed.claims or claimed.spent:
             requests.served()
         if claimed.claims:
             self._starting += len(claimed.claims)
             asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
-    def _look_when_parked(self, claimed: Claimed) -> None:
-        """Look again when the request is parked no longer, or a job is due."""
-        times_ms = [self._first.park_ms] if claimed.parked else []
-        times_ms += [claimed.next_due_in_ms] if claimed.next_due_in_ms is not None else []
-        self._look_in(min(times_ms) / 1000 if times_ms else None)
+    def _look_later(self, claimed: Claimed) -> None:
+        """Look again when a job is due or the request is parked no longer; soon, if it got something and so is not."""
+        wait_s = self._first.park_ms / 1000 if claimed.parked else PARK_AGAIN_S
+        if claimed.next_due_in_ms is not None:
+            wait_s = min(wait_s, claimed.next_due_in_ms / 1000)
+        self._look_in(wait_s)
 
     def _start_late(self, claims: Sequence[Claim], sent_at: float) -> None:
         self._starting -= len(claims)

@@ -37,6 +37,16 @@ async def test_who_was_handed_a_job_asks_for_its_other_slots_with_the_next_reque
         assert source.requests[-1].limit == 2
 
 
+async def test_who_got_less_than_it_asked_for_asks_for_its_other_slots(wait_until: Until) -> None:
+    """It was neither parked nor told of more: its free slots were forgotten until a job ended."""
+    source = Scripted()
+    source.claims(claim_for("sleep 5", fence=7))
+    async with working(source, slots=3) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None, within_s=5)
+        assert source.requests[-1] is not None
+        assert source.requests[-1].limit == 2
+
+
 async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_until: Until) -> None:
     """The inbox is read on a connection of its own: it can be faster than the answer that says "parked"."""
     source = Scripted()

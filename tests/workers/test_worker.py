@@ -59,11 +59,11 @@ async def test_a_stopping_worker_reports_and_claims_no_more(wait_until: Until) -
     source.claims(claim_for("sleep 0.3", fence=7))
     async with working(source, slots=3) as worker:
         await wait_until(lambda: worker._held)
-        await wait_until(lambda: len(source.requests) == 1)
         worker.stop()
         worker._look_again()
+        before = len(source.requests)
         await wait_until(lambda: any(source.results))
-    assert source.requests[1:] == [None]
+    assert {request.limit for request in source.requests[before:] if request is not None} <= {0}
 
 
 async def test_a_due_time_is_kept_without_a_wake_up(wait_until: Until) -> None:
