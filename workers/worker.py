@@ -208,7 +208,6 @@ class Worker:
             self._look_later(claimed)
         if claimed.claims or claimed.spent:
             requests.served()
-        if claimed.claims:
             self._starting += len(claimed.claims)
             asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
@@ -344,7 +343,7 @@ class Worker:
             self._look_again()
         elif news.request_id == self._first.id:
             since = self._first.served()
-            self._start(news.claims, since if news.asked_at_s is None else news.asked_at_s)
+            self._start(news.claims, news.asked_at_s or since)
             self._look_in(PARK_AGAIN_S)
 
     def _held_pairs(self) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 1
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local LEASES = P .. 'leases'
+local DAY_MS = 86400000
 local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
@@ -151,9 +152,7 @@ local function park(worker, key, request, queues, limit, lease_ms, floor, park_m
   for queue in string.gmatch(queues, '%S+') do
     local parked = queue_key(queue) .. ':parked'
     redis.call('ZADD', parked, until_ms, worker)
-    if redis.call('PTTL', parked) < park_ms then -- somebody may wait longer
-      redis.call('PEXPIRE', parked, int(park_ms))
-    end
+    redis.call('PEXPIRE', parked, int(math.max(park_ms, DAY_MS))) -- somebody may wait longer than this one
   end
 end
 
