@@ -231,6 +231,8 @@ class Claimed:
     more: bool = False
     next_due_in_ms: int | None = None
     parked: bool = False
+    answered: bool = False
+    """Whether the request has got its claims, though none of them may be left: the next one needs another id."""
 
 
 @dataclass(frozen=True, slots=True)
