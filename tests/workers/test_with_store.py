@@ -59,7 +59,7 @@ async def runs(store: Store, wait_until: Until) -> None:
         await store.upkeep.promote()
         return (await store.job(job_id)).status is Status.DONE
 
-    await wait_until(done, within_s=8)
+    await wait_until(done, within_s=4)
 
 
 async def test_free_slots_are_filled_while_another_job_runs(bench: Bench, wait_until: Until) -> None:
