@@ -133,7 +133,7 @@ class Parking:
             request = replace(waiter.request, park_ms=park_ms)
             claimed = (await self.source.exchange(request.worker, (), request)).claimed
             looks += 1
-            if claimed.claims or not claimed.more or (looks >= _MOST_LOOKS and not park_ms):
+            if claimed.answered or not claimed.more or (looks >= _MOST_LOOKS and not park_ms):
                 self._note_due(claimed)
                 return claimed
 
@@ -151,7 +151,7 @@ class Parking:
             except StoreUnavailable:  # what is parked outlasts that: all are roused when the store is back
                 waiter.heard.clear()
                 continue
-            if claimed.claims or claimed.spent:
+            if claimed.answered:
                 return claimed.claims
 
     async def _end(self, waiter: Waiter) -> tuple[Claim, ...]:

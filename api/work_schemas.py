@@ -131,7 +131,7 @@ def exchange_document(fences: Sequence[int], exchanged: Exchanged, lease_ms: int
         ],
         "claims": [_short_claim(claim) for claim in claimed.claims],
         "more": claimed.more,
-        "spent": claimed.spent,
+        "spent": claimed.answered and not claimed.claims,
         "next_due": None if claimed.next_due_in_ms is None else claimed.next_due_in_ms / 1000,
         "lease_ms": lease_ms,
     }

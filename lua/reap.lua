@@ -109,7 +109,8 @@ for _, id in ipairs(ids) do
     index(P .. 'leases', id, false)
   end
 end
-take_back_undelivered()
+flush()
+pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
 redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
 flush()
 return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

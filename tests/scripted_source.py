@@ -45,7 +45,7 @@ class Scripted:
         self.beat_takes_s = 0.0
 
     def claims(self, *claims: Claim, **more: Any) -> None:
-        self.answers.append(Claimed(claims, **more))
+        self.answers.append(Claimed(claims, answered=bool(claims), **more))
 
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         self.requests.append(request)

@@ -91,7 +91,7 @@ class HttpSource:
             return Exchanged(finished.finished, Claimed(parked=True), propagating=False)
         exchanged = await self._exchange(results, request)
         claimed = exchanged.claimed
-        if request is None or claimed.claims or claimed.more or claimed.spent:
+        if request is None or claimed.more or claimed.answered:
             return exchanged
         if request.limit == 0:
             return Exchanged(exchanged.finished, Claimed(await self._end_poll()), propagating=False)
@@ -151,7 +151,7 @@ class HttpSource:
         answer = await self._send("POST", "/exchange", document)
         claims = tuple(map(_claim, answer["claims"]))
         due_ms = None if answer["next_due"] is None else math.ceil(answer["next_due"] * 1000)
-        claimed = Claimed(claims, more=answer["more"], next_due_in_ms=due_ms, spent=answer["spent"])
+        claimed = Claimed(claims, more=answer["more"], next_due_in_ms=due_ms, answered=bool(claims) or answer["spent"])
         return Exchanged([_finished(one) for one in answer["results"]], claimed, propagating=False)
 
     async def _wait(self, request: ClaimRequest) -> None:

@@ -98,10 +98,10 @@ class Attempts:
         claims = self._readable(rows)
         return Claimed(
             claims,
-            more=_MORE[word] or len(claims) < len(rows),
+            more=_MORE[word] or len(claims) < len(rows) or (word == b"CLAIMED" and not rows),
+            answered=word == b"CLAIMED",
             next_due_in_ms=due_ms if due_ms >= 0 else None,
             parked=word == b"PARKED",
-            spent=word == b"CLAIMED" and not rows,
         )
 
     def _readable(self, rows: Sequence[Any]) -> tuple[Claim, ...]:
@@ -171,7 +171,10 @@ class Attempts:
         popped = await waiting.call("BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
         if not popped:
             return None
-        worker, request_id, rows = decode.news(popped[1])
+        try:
+            worker, request_id, rows = decode.news(popped[1])
+        except ValueError:  # somebody else wrote into it: whoever waits looks for itself
+            return News(inbox, "")
         return News(worker, request_id, self._readable(rows))
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ that its caller declares safe to repeat.
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -92,15 +93,16 @@ class Connection:
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
         lane = self._lane
-        if lane is not None and not lane.closed:
-            try:
-                return await lane.send(command)
-            except (exceptions.RedisError, OSError) as error:
-                failed = _translate(error)
-                once = not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError)
-                if once:
-                    raise failed from error
-        return await self._within_budget(lambda: self._execute(command), repeat)
+        if lane is None or lane.closed:
+            return await self._within_budget(lambda: self._execute(command), repeat)
+        started = time.monotonic()
+        try:
+            return await lane.send(command)
+        except (exceptions.RedisError, OSError) as error:
+            failed = self._failed(error)
+            if not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
+                raise failed from error
+        return await self._within_budget(lambda: self._execute(command), repeat, time.monotonic() - started)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Run reading commands in one round trip; an item may be an exception."""
@@ -142,16 +144,21 @@ class Connection:
         if self._lane is not None:
             self._lane.close()
 
-    async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool) -> Any:
+    def _failed(self, error: Exception) -> Exception:
+        if isinstance(error, exceptions.ReadOnlyError):
+            self._close_lane()  # the server is a replica by now: the address may lead to another one
+        return _translate(error)
+
+    async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
         pause_s = 0.05
         last: Exception | None = None
         try:
-            async with asyncio.timeout(self._budget_s):
+            async with asyncio.timeout(max(0.0, self._budget_s - spent_s)):
                 while True:
                     try:
                         return await run()
                     except (exceptions.RedisError, OSError) as error:
-                        last = _translate(error)
+                        last = self._failed(error)
                         if not repeat or type(last) is not StoreUnavailable:
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret

@@ -237,8 +237,8 @@ class Claimed:
     more: bool = False
     next_due_in_ms: int | None = None
     parked: bool = False
-    spent: bool = False
-    """The request had got claims before, and holds none of them any more: make a new one."""
+    answered: bool = False
+    """Whether the request has got its claims, though none of them may be left: the next one needs another id."""
 
 
 class Beat(StrEnum):

@@ -7,8 +7,7 @@ local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 1
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local LEASES = P .. 'leases'
-local DAY_MS = 86400000
-local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
+local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
@@ -150,9 +149,11 @@ local function park(worker, key, request, queues, limit, lease_ms, floor, park_m
   redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', '', 'parked', spot)
   redis.call('PEXPIRE', key, int(math.max(2 * tonumber(lease_ms), park_ms)))
   for queue in string.gmatch(queues, '%S+') do
-    local parked = queue_key(queue) .. ':parked'
-    redis.call('ZADD', parked, until_ms, worker)
-    redis.call('PEXPIRE', parked, int(math.max(park_ms, DAY_MS))) -- somebody may wait longer than this one
+    local set = queue_key(queue) .. ':parked'
+    redis.call('ZADD', set, until_ms, worker)
+    if redis.call('PTTL', set) < park_ms then
+      redis.call('PEXPIRE', set, int(park_ms))
+    end
   end
 end
 
@@ -181,9 +182,15 @@ local function row_of(job)
 end
 
 -- Lease jobs from `jobs[at]` on to a parked worker and put the claims into its inbox; returns how many. Who has gone
--- meanwhile does not take them out of there: `handed` is how the reaper finds that.
+-- meanwhile does not take them out of there: `handed` is how the reaper finds that. It is written first: without it
+-- nothing is handed over.
 local function hand_over(parked, jobs, at)
   local inbox, limit, lease_ms, floor = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+)')
+  local about = parked.worker .. ' ' .. parked.request
+  if type(redis.pcall('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)) ~= 'number' then
+    wake(parked)
+    return 0
+  end
   local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
   for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
     fence = fence + 1
@@ -191,10 +198,8 @@ local function hand_over(parked, jobs, at)
   end
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   local held = held_text(claims)
-  redis.call('HSET', parked.key, 'claims', held, 'parked', '')
-  local about = parked.worker .. ' ' .. parked.request
-  redis.pcall('RPUSH', P .. 'inbox:' .. inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
-  redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
+  redis.call('HSET', parked.key, 'claims', held, 'parked', '', 'handed', inbox)
+  put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
   return #claims
 end
 
@@ -202,9 +207,13 @@ end
 -- pending. Of many jobs the first worker to be woken takes its share.
 local function hand_out(queue, jobs)
   local at = 1
-  if #jobs <= HANDED and not anything_waits(queue) then
+  if #jobs <= to_hand and not anything_waits(queue) then
+    to_hand = to_hand - #jobs
+    for i, job in ipairs(jobs) do
+      job.place = i
+    end
     table.sort(jobs, function(one, other)
-      return one.priority > other.priority or one.priority == other.priority and one.id < other.id
+      return one.priority > other.priority or one.priority == other.priority and one.place < other.place
     end)
     while at <= #jobs do
       local parked = next_parked(queue)
@@ -226,9 +235,14 @@ end
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
 local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
-  local last, held, parked, asked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox'))
+  local last, held, parked, handed, asked =
+    unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'handed', 'inbox'))
   if limit == 0 and (last ~= request or asked ~= inbox) then
     return 'EMPTY', {}, -1 -- another one is parked, or it was made again through another inbox: it is answered there
+  end
+  if handed then -- its worker lives, and gets here what it may not have heard of
+    redis.call('ZREM', P .. 'handed', handed .. ' ' .. worker .. ' ' .. last)
+    redis.call('HDEL', key, 'handed')
   end
   if last == request and held ~= '' then
     if asked ~= inbox then

@@ -1,7 +1,9 @@
 """How a worker asks for jobs: requests, parked requests and their news, calls side by side."""
 
 import asyncio
+from collections.abc import Sequence
 
+import pytest
 from pretend_worker import claim_for
 from scripted_source import Scripted, Until, working
 
@@ -152,7 +154,7 @@ async def test_a_stop_waits_for_the_second_call_and_gives_back_what_it_brings(wa
 
     async def late() -> Claimed:
         await stopped.wait()
-        return Claimed((claim_for("true", fence=99),))
+        return Claimed((claim_for("true", fence=99),), answered=True)
 
     source.claims(*(claim_for("true", fence=fence) for fence in range(1, 33)))
     source.answers += [never, late]
@@ -180,12 +182,45 @@ async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until
     assert started_before_the_second_call == [0]
 
 
-async def test_who_holds_nothing_of_what_its_request_got_makes_a_new_one(wait_until: Until) -> None:
+async def test_the_lease_of_claims_got_by_asking_again_counts_from_the_parked_request(wait_until: Until) -> None:
+    """They may have been made as soon as it was parked, and the news of them were lost."""
+    source = Scripted(lease_ms=3000)
+    async with working(source) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        parked_at = worker._first.parked_at
+        assert parked_at is not None
+        await asyncio.sleep(0.3)
+        source.claims(claim_for("sleep 5", fence=7))
+        worker._look_again()
+        await wait_until(lambda: worker._held)
+        assert worker._held[7].deadline <= parked_at + 3
+
+
+async def test_who_is_answered_that_its_claims_are_gone_asks_with_another_id(wait_until: Until) -> None:
+    """It repeated the old one for ever, and looked healthy."""
     source = Scripted()
-    source.claims(spent=True)
+    source.answers.append(Claimed(answered=True, more=True))
     async with working(source):
-        await wait_until(lambda: len(source.requests) >= 2, within_s=5)
-    first, second = source.requests[:2]
-    assert first is not None
-    assert second is not None
-    assert first.request_id != second.request_id
+        await wait_until(lambda: len(source.requests) == 2)
+    assert source.requests[0] is not None
+    assert source.requests[1] is not None
+    assert source.requests[0].request_id != source.requests[1].request_id
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+async def test_stopped_commands_are_given_back_however_long_that_takes(wait_until: Until, slots: int) -> None:
+    """Those that ended while others were given back were reported as failed attempts."""
+    source = Scripted()
+    release = source.release
+
+    async def slow(held: Sequence[tuple[str, int]]) -> None:
+        await asyncio.sleep(0.05)
+        await release(held)
+
+    source.release = slow  # type: ignore[method-assign]
+    held = min(slots, 32)
+    source.claims(*(claim_for("sleep 30", fence=fence) for fence in range(1, held + 1)))
+    async with working(source, slots=slots) as worker:
+        await wait_until(lambda: len(worker._held) == held and all(one.started for one in worker._held.values()))
+    assert not any(source.results)
+    assert len(source.released) == held

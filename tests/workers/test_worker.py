@@ -21,7 +21,7 @@ async def test_claims_whose_lease_ended_on_the_way_are_given_back_unstarted(wait
 
     async def late() -> Claimed:
         await asyncio.sleep(0.3)
-        return Claimed((claim_for("true", fence=7),))
+        return Claimed((claim_for("true", fence=7),), answered=True)
 
     source.answers.append(late)
     async with working(source):
@@ -44,7 +44,7 @@ async def test_claims_that_come_after_the_stop_are_given_back(wait_until: Until)
 
     async def slow() -> Claimed:
         await gate.wait()
-        return Claimed((claim_for("true", fence=7),))
+        return Claimed((claim_for("true", fence=7),), answered=True)
 
     source.answers.append(slow)
     async with working(source) as worker:
