@@ -148,7 +148,6 @@ class Tour:
         self._screen.step("Run", f"A worker holds a job by {lease}.")
         job = (await self._until(f"{_VICTIM} runs", lambda jobs: jobs[_VICTIM]["status"] == "running"))[_VICTIM]
         self._screen.command("redis-cli -s $SOCKET", f"PTTL '{Keys(NAMESPACE).heartbeat(job['id'])}'")
-        self._screen.command(f"workron logs {job['id']}")
         attempt = await self._says(job)
         await self._until(f"{_VICTIM} is in the middle", lambda jobs: _age_s(jobs[_VICTIM]) >= _MIDDLE_S)
         return attempt
@@ -181,7 +180,6 @@ class Tour:
         job = jobs[_VICTIM]
         noticed_s = (moments.parse(job["started_at"] or "") - killed_at).total_seconds()
         screen.done(f"Lost worker noticed after {noticed_s:.1f} s; {_heir(first.worker, job['worker'])} has the job.")
-        screen.command(f"workron logs {job['id']}")
         second = await self._says(job)
         if second.fence <= first.fence:
             raise TourFailed(f"the fence did not grow: {first.fence}, then {second.fence}")
@@ -209,6 +207,7 @@ class Tour:
         found = pattern.match(self._output(job))
         if not found:
             raise TourFailed(f"the output of {_VICTIM} is gone")
+        self._screen.command(f"workron logs {job['id']}")  # only now: who types it sees the same
         self._screen.answer(found[0].strip())
         number, fence, pid = map(int, found.groups())
         return _Attempt(number, fence, pid, job["worker"] or "")
