@@ -47,6 +47,10 @@ class Problem(BaseModel):
     errors: list[Fault] = []
     job_ids: list[str] = []
     members: list[str] = []
+    queue: str | None = None
+    limit: int = 0
+    waiting: int = 0
+    size: int = 0
 
 
 def answers(success: Responses, *kinds: problems.Kind) -> Responses:

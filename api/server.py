@@ -46,6 +46,7 @@ async def _run(settings: Settings) -> int:
             server_info = await store.check(allow_eviction=settings.allow_eviction)
             if server_info.appendonly is False:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
+            await store.limit_all(settings)
             app = create_app(store, settings, key.value if key else None)
             collector.relax()
             with StopSignals() as signals:

@@ -282,10 +282,11 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue and how many jobs it has in each status."""
+    """A queue, how many jobs it has in each status, and how many may wait: its own limit or the one for all."""
 
     name: str
     counts: Mapping[Status, int]
+    max_pending: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,11 +194,11 @@ local function hand_over(parked, jobs, at)
   return #claims
 end
 
--- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them, else
--- pending. Of many jobs the first worker to be woken takes its share.
-local function hand_out(queue, jobs)
+-- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them (there
+-- are `pending` of these), else pending. Of many jobs the first worker to be woken takes its share.
+local function hand_out(queue, jobs, pending)
   local at = 1
-  if #jobs <= HANDED and not anything_waits(queue) then
+  if #jobs <= HANDED and pending <= 0 then
     table.sort(jobs, function(one, other)
       return one.priority > other.priority or one.priority == other.priority and one.id < other.id
     end)

@@ -319,6 +319,7 @@ async def test_submissions_waited_for_an_outage_one_after_the_other(bench: Bench
     async def away(*_: Any) -> Any:
         nonlocal calls
         calls += 1
+        await asyncio.sleep(0)  # the others come meanwhile
         raise StoreUnavailable("away")
 
     store._scripts.submit = away  # type: ignore[method-assign]
