@@ -12,8 +12,9 @@ from api import pages, problems
 from api.context import Context
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.routes import jobs, submissions, system, workflows
-from workron.errors import WorkronError
+from api.outages import OutageWatch
+from api.routes import jobs, queues, submissions, system, workflows
+from workron.errors import StoreUnavailable, WorkronError
 from workron.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.context = Context(store, settings)
-    for router in (submissions.router, jobs.router, workflows.router, system.router):
+    app.state.context = context = Context(store, settings)
+    app.state.outages = OutageWatch(store, context.stopping)
+    for router in (submissions.router, jobs.router, workflows.router, queues.router, system.router):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)
@@ -47,6 +49,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     """Turn an expected exception into its answer; the gate answers all others."""
+    if isinstance(error, StoreUnavailable):
+        request.app.state.outages.failed(error)
     match error:
         case WorkronError():
             return problems.from_error(error)

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems
-from api.bodies import NewJob, NewJobs, NewWorkflow, Run
+from api.bodies import NewJob, NewJobs, NewWorkflow, QueueChange, Run
 from api.gate import OPEN_PATHS
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
-_BODIES: Final = (NewJob, NewJobs, NewWorkflow, Run)
+_BODIES: Final = (NewJob, NewJobs, NewWorkflow, QueueChange, Run)
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.INTERNAL)
 _DESCRIPTION: Final = """\

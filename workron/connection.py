@@ -7,6 +7,7 @@ that its caller declares safe to repeat.
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -21,6 +22,8 @@ from workron.errors import StoreBroken, StoreFull, StoreUnavailable
 from workron.lane import Command, Lane
 
 SOCKET_TIMEOUT_S: Final = 5.0
+BUDGET_S: Final = 1.8
+"""Longest time that a call takes: with what else a request needs, it is answered within 2 s."""
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
 """Longest wait of a blocking command: the socket must not time out first."""
 
@@ -73,7 +76,7 @@ class Connection:
     All share one lane, and so the order in which they were made.
     """
 
-    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = 2.0) -> None:
+    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = BUDGET_S) -> None:
         self._client = client
         self._url = url
         self._budget_s = budget_s
@@ -83,7 +86,7 @@ class Connection:
             client.response_callbacks.clear()
 
     @classmethod
-    def open(cls, url: str, *, budget_s: float = 2.0) -> "Connection":
+    def open(cls, url: str, *, budget_s: float = BUDGET_S) -> "Connection":
         try:
             return cls(build_client(url), url=url, budget_s=budget_s)
         except ValueError as error:
@@ -91,7 +94,7 @@ class Connection:
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
-        lane = self._lane
+        lane, asked_at_s = self._lane, time.monotonic()
         if lane is not None and not lane.closed:
             try:
                 return await lane.send(command)
@@ -100,7 +103,8 @@ class Connection:
                 once = not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError)
                 if once:
                     raise failed from error
-        return await self._within_budget(lambda: self._execute(command), repeat)
+        spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
+        return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Run reading commands in one round trip; an item may be an exception."""
@@ -142,11 +146,11 @@ class Connection:
         if self._lane is not None:
             self._lane.close()
 
-    async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool) -> Any:
+    async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
         pause_s = 0.05
         last: Exception | None = None
         try:
-            async with asyncio.timeout(self._budget_s):
+            async with asyncio.timeout(max(self._budget_s - spent_s, 0.0)):
                 while True:
                     try:
                         return await run()

@@ -106,6 +106,8 @@ class QueueFull(WorkronError):
         self.waiting = waiting
         self.size = size
         """Jobs of the refused submission."""
+        self.rate = rate
+        """Jobs that end there in a second, None if it is not known."""
         self.retry_after_s = retry_after_s
 
 

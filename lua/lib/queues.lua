@@ -7,7 +7,7 @@ local function forget_if_empty(queue)
   local key = queue_key(queue)
   local row = redis.call('HGETALL', key)
   for i = 2, #row, 2 do
-    if row[i] ~= '0' and not KEPT_FOR_RATE[row[i - 1]] then
+    if row[i - 1] == 'max_pending' or row[i] ~= '0' and not KEPT_FOR_RATE[row[i - 1]] then
       return
     end
   end

@@ -73,7 +73,7 @@ def known(server: str) -> dict[str, str]:
         workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
         job_id = workflow["jobs"][0]["id"]
         client.post(f"/jobs/{job_id}/cancel").raise_for_status()
-    return {"workflow_id": workflow["id"], "job_id": job_id}
+    return {"workflow_id": workflow["id"], "job_id": job_id, "queue": "limited"}
 
 
 def test_the_running_server_hands_out_this_document(server: str) -> None:
@@ -100,6 +100,7 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "cancel_job",
         "retry_job",
         "get_workflow",
+        "change_queue",
         "list_queues",
         "list_workers",
         "livez",
