@@ -131,7 +131,7 @@ class Connection:
         replies = [lane.send(command) for command in commands]
         answers = await asyncio.gather(*replies, return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, exceptions.ConnectionError):
+            if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
                 raise answer
         return answers
 

@@ -11,7 +11,7 @@ from workron.cli.connect import ApiOptions, connect
 from workron.cli.exits import notice
 from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table, status_style
 from workron.cli.text import printable
-from workron.documents import HealthDoc, ServerDoc
+from workron.documents import HealthDoc, QueueDoc, ServerDoc
 
 _RANKS: Final = {
     "pending": 0,
@@ -81,7 +81,11 @@ def set_queue(
     """Set how many jobs may wait in a queue; beyond it submissions are refused for a while."""
     most = _limit(max_pending)
     with connect(api) as client:
-        print_table([client.limit_queue(queue, most)], output, QUEUES)
+        print_document(client.limit_queue(queue, most), output, _print_queue)
+
+
+def _print_queue(queue: QueueDoc) -> None:
+    print_table([queue], Format.TABLE, QUEUES)
 
 
 def _limit(text: str) -> int | None:
