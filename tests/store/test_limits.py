@@ -136,6 +136,13 @@ async def test_submissions_of_one_call_are_judged_one_by_one(store: Store) -> No
     assert await waiting(store) == 3
 
 
+async def test_submissions_of_one_call_are_judged_one_by_one_by_the_total(store: Store) -> None:
+    await store.limit_all(Settings(max_pending_total=3))
+    many = [store.submit([new_job(queue=queue)]) for queue in "abcde"]
+    answers = await asyncio.gather(*many, return_exceptions=True)
+    assert [isinstance(one, QueueFull) for one in answers] == [False] * 3 + [True] * 2
+
+
 @pytest.mark.parametrize("size", [2, 1_000])
 async def test_a_repeat_of_what_is_stored_is_answered_although_the_queue_is_full(store: Store, size: int) -> None:
     await limited(store, size)
@@ -415,6 +422,7 @@ async def test_a_rate_follows_what_happens_and_falls_to_nothing(
         await store.upkeep.measure()
         rates.append(float(await bench.client.hget(bench.keys.queue("default"), "rate")))
     assert rates == sorted(rates, reverse=True)
+    assert rates[1] > rates[0] / 10  # one quiet pass does not make it nothing
     assert rates[0] == pytest.approx(20, rel=0.5)
     assert rates[-1] < rates[0] / 10
 
@@ -443,6 +451,18 @@ async def test_when_nothing_drains_the_refusal_says_so(store: Store, a_second_la
     still = await refused(store, new_job())
     assert (still.rate, still.retry_after_s) == (0.0, 60.0)
     assert "none has ended lately" in str(still)
+
+
+async def test_a_rate_that_nobody_measures_any_more_is_not_known(
+    bench: Bench, a_second_later: Callable[[], Any]
+) -> None:
+    store = await limited(bench.store(), 1)
+    await submit(store, new_job())
+    await store.upkeep.measure()
+    await a_second_later()
+    await store.upkeep.measure()
+    await bench.client.hincrby(bench.keys.meta, "rate_at", -61_000)
+    assert (await refused(store, new_job())).rate is None
 
 
 async def test_a_submission_larger_than_the_limit_is_told_that_it_never_fits(store: Store) -> None:
