@@ -9,11 +9,10 @@ local queue_rows = {}
 local function queue_row(queue)
   local row = queue_rows[queue]
   if not row then
-    local found = redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved', 'max_pending', 'rate')
-    row = { pending = tonumber(found[1] or 0), waiting = 0, most = found[5], rate = found[6] }
-    for i = 1, 4 do
-      row.waiting = row.waiting + tonumber(found[i] or 0)
-    end
+    local pending, scheduled, blocked, reserved, most = unpack(
+      redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved', 'max_pending'))
+    row = { pending = tonumber(pending or 0), most = most }
+    row.waiting = row.pending + tonumber(scheduled or 0) + tonumber(blocked or 0) + tonumber(reserved or 0)
     queue_rows[queue] = row
   end
   return row
@@ -21,17 +20,14 @@ end
 
 -- The limits that all queues share, and whether Redis has room for new work.
 local function read_limits()
-  local found = redis.call('HMGET', KEYS[1], 'full', 'max_pending', 'max_pending_total', 'waiting', 'rate', 'rate_at')
-  return {
-    full = found[1],
-    most = found[2],
-    all = { most = found[3], waiting = tonumber(found[4] or 0), rate = found[5] },
-    rates_known = tonumber(found[6] or 0) > NOW - RATE_MS,
-  }
+  local found = redis.call('HMGET', KEYS[1], 'full', 'max_pending', 'max_pending_total', 'waiting')
+  return { full = found[1], most = found[2], most_in_all = found[3], waiting = tonumber(found[4] or 0) }
 end
 
-local function refusal(limits, queue, row, most, size)
-  return { 'QUEUE_FULL', queue, tonumber(most), row.waiting, size, limits.rates_known and row.rate or '' }
+local function refusal(queue, most, waiting, size)
+  local measured = tonumber(redis.call('HGET', KEYS[1], 'rate_at') or 0)
+  local rate = measured > NOW - RATE_MS and redis.call('HGET', queue == '' and KEYS[1] or queue_key(queue), 'rate')
+  return { 'QUEUE_FULL', queue, tonumber(most), waiting, size, rate or '' }
 end
 
 -- Whether jobs (queue → how many) are too many by now: nil, or {"QUEUE_FULL", queue, limit, waiting, size, rate}.
@@ -42,13 +38,12 @@ local function too_many(limits, sizes)
     local row = queue_row(queue)
     local most = row.most or limits.most
     if most and row.waiting + size > tonumber(most) then
-      return refusal(limits, queue, row, most, size)
+      return refusal(queue, most, row.waiting, size)
     end
     total = total + size
   end
-  local all = limits.all
-  if all.most and all.waiting + total > tonumber(all.most) then
-    return refusal(limits, '', all, all.most, total)
+  if limits.most_in_all and limits.waiting + total > tonumber(limits.most_in_all) then
+    return refusal('', limits.most_in_all, limits.waiting, total)
   end
   return nil
 end
@@ -58,6 +53,6 @@ local function occupy(limits, sizes)
   for queue, size in pairs(sizes) do
     local row = queue_row(queue)
     row.waiting = row.waiting + size
-    limits.all.waiting = limits.all.waiting + size
+    limits.waiting = limits.waiting + size
   end
 end

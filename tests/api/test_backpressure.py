@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from servers import start_server
 
 from api import schemas
 from api.app import create_app
+from tests.api.live import AUTHORIZATION, START, environment
 from workron.settings import Settings
 from workron.store import Store
 from workron.valkey import server_binary
@@ -179,3 +182,38 @@ async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, t
                 *(ask(0.4 * number, "GET", "/jobs") for number in range(8)),
             )
             assert max(took) < 2.5  # 1.8 s, and what a busy machine adds
+
+
+# --- the limits that settings name ------------------------------------------------------------------------------------
+
+
+async def test_a_limit_that_one_server_was_started_with_holds_for_all(
+    redis: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    port, env = environment(redis.url, "default", tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", START, env=env | {"WORKRON_MAX_PENDING": "1"}, cwd=tmp_path, stderr=subprocess.DEVNULL
+    )
+    try:
+        settings = Settings(data_dir=tmp_path, redis=redis.url)
+        async with Store.connect(settings) as store:
+            transport = httpx2.ASGITransport(create_app(store, settings, None))
+            async with (
+                httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
+                httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=AUTHORIZATION) as started,
+            ):
+                await wait_until(lambda: _answers(started))
+                assert (await started.post("/jobs", json=JOB)).status_code == 201
+                answers = [await one.post("/jobs", json=JOB) for one in (client, started)]
+                assert [answer.status_code for answer in answers] == [503, 503]
+                assert (await client.get("/queues")).json()["data"][0]["max_pending"] == 1
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answers(client: httpx2.AsyncClient) -> bool:
+    try:
+        return (await client.get("/livez")).is_success
+    except httpx2.TransportError:
+        return False
