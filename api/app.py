@@ -9,11 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import pages, problems
-from api.context import Context
+from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.outages import OutageWatch
-from api.routes import jobs, queues, submissions, system, workflows
+from api.routes import claims, jobs, queues, reports, submissions, system, workers, workflows
 from workron.errors import StoreUnavailable, WorkronError
 from workron.settings import Settings
 
@@ -35,9 +34,10 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.context = context = Context(store, settings)
-    app.state.outages = OutageWatch(store, context.stopping)
-    for router in (submissions.router, jobs.router, workflows.router, queues.router, system.router):
+    app.state.context = Context(store, settings)
+    # /jobs/next goes before /jobs/{job_id}
+    modules = (submissions, claims, jobs, workflows, reports, workers, queues, system)
+    for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)
@@ -50,7 +50,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
 async def _answer_error(request: Request, error: Exception) -> Response:
     """Turn an expected exception into its answer; the gate answers all others."""
     if isinstance(error, StoreUnavailable):
-        request.app.state.outages.failed(error)
+        context_of(request).outages.failed(error)
     match error:
         case WorkronError():
             return problems.from_error(error)

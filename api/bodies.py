@@ -29,7 +29,7 @@ QUEUE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
 ID_PATTERN: Final = r"^[0-9A-Za-z]{22}$"
 _NO_NUL: Final = r"^[^\x00]*$"
 _ENV_NAME: Final = r"^[^=\x00]+$"
-_RFC3339: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+\-]\d\d:\d\d)$"
+RFC3339: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+\-]\d\d:\d\d)$"
 
 _MIB: Final = 1024 * 1024
 _YEAR_S: Final = 366 * 86_400
@@ -58,15 +58,15 @@ QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
 EnvName = Annotated[str, StringConstraints(max_length=255, pattern=_ENV_NAME)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_NO_NUL)]
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_NUL)]
-_or_with_a_point = BeforeValidator(_whole)
+or_with_a_point = BeforeValidator(_whole)
 Seconds = Annotated[float, Field(le=10 * _YEAR_S, allow_inf_nan=False)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
-class DependsOn(_Body):
+class DependsOn(Body):
     """A dependency with the end of the other job that satisfies it."""
 
     job: Reference
@@ -94,7 +94,7 @@ _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-class NewJob(_Body):
+class NewJob(Body):
     """A job to run: a `command` for the shell or an `argv`, and how to treat it."""
 
     model_config = ConfigDict(json_schema_extra=_NEW_JOB_SCHEMA)
@@ -106,15 +106,15 @@ class NewJob(_Body):
     name: Name | None = None
     """A label for people; need not be unique, except within a workflow."""
     queue: QueueName = DEFAULT_QUEUE
-    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), _or_with_a_point] = DEFAULT_PRIORITY
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
     """9 is started first."""
-    max_attempts: Annotated[int, Field(ge=1, le=100), _or_with_a_point] = DEFAULT_MAX_ATTEMPTS
+    max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
     timeout: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds after which an attempt is stopped and counts as failed."""
     delay: Annotated[Seconds, Field(ge=0)] | None = None
     """Seconds to wait before the first attempt; not together with `run_at`."""
     run_at: (
-        Annotated[str, StringConstraints(pattern=_RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
+        Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
     ) = None
     """Time of the first attempt, RFC 3339 with an offset or `Z`; one in the past means now."""
     env: Annotated[dict[EnvName, Text], Field(max_length=1000, json_schema_extra={"additionalProperties": False})] = (
@@ -149,7 +149,7 @@ class NewJob(_Body):
     @classmethod
     def _run_at_is_a_time(cls, run_at: str | None) -> str | None:
         if run_at is not None:
-            _epoch_ms(run_at)
+            epoch_ms(run_at)
         return run_at
 
     @model_validator(mode="after")
@@ -189,20 +189,20 @@ class NewJob(_Body):
             max_attempts=self.max_attempts,
             timeout_ms=None if self.timeout is None else max(1, round(self.timeout * 1000)),
             delay_ms=None if self.delay is None else round(self.delay * 1000),
-            run_at_ms=None if self.run_at is None else _epoch_ms(self.run_at),
+            run_at_ms=None if self.run_at is None else epoch_ms(self.run_at),
             env=self.env,
             cwd=self.cwd,
             depends_on=depends_on,
         )
 
 
-class NewJobs(_Body):
+class NewJobs(Body):
     """Many independent jobs, stored all or none."""
 
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
-class NewWorkflow(_Body):
+class NewWorkflow(Body):
     """Jobs that depend on each other by name, stored all or none."""
 
     model_config = ConfigDict(
@@ -224,21 +224,21 @@ class NewWorkflow(_Body):
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
-class QueueChange(_Body):
+class QueueChange(Body):
     """What to change of a queue."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_pending": 10_000}, {"max_pending": None}]})
 
-    max_pending: Annotated[int, Field(ge=0, le=2**31), _or_with_a_point] | None
+    max_pending: Annotated[int, Field(ge=0, le=2**31), or_with_a_point] | None
     """Most jobs that may wait (pending, scheduled, blocked); null: what is set for all queues, if anything is."""
 
 
-class Run(_Body):
+class Run(Body):
     """The run that a cancel or retry is meant for; the present one if left out."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}]})
 
-    run: Annotated[int, Field(ge=1, le=2**31), _or_with_a_point] | None = None
+    run: Annotated[int, Field(ge=1, le=2**31), or_with_a_point] | None = None
 
 
 def _fits(texts: Iterable[str]) -> None:
@@ -246,7 +246,7 @@ def _fits(texts: Iterable[str]) -> None:
         raise ValueError(f"is longer than {_MIB:,} characters in all")
 
 
-def _epoch_ms(text: str) -> int:
+def epoch_ms(text: str) -> int:
     """Return the time as milliseconds since 1970, at least 1: for the store, 0 is none."""
     at_ms = (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(milliseconds=1)
     if at_ms > _LATEST_MS:

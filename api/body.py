@@ -35,6 +35,21 @@ def require_json(request: Request) -> None:
         raise HTTPException(415, f"send the body as content-type: {_JSON}")
 
 
+async def optional(model: type[Model], request: Request, limit: int) -> Model:
+    """Return the body as a model whose fields all have defaults; no body at all, of whatever type, is one too."""
+    raw = await read(request, limit)
+    if not raw.strip():
+        return model()
+    require_json(request)
+    return parse(model, raw)
+
+
+async def required(model: type[Model], request: Request, limit: int) -> Model:
+    """Return the JSON body as a model."""
+    require_json(request)
+    return parse(model, await read(request, limit))
+
+
 def parse(model: type[Model], body: bytes) -> Model:
     """Return the body as a model; raises `InvalidFields` naming the faults found."""
     try:

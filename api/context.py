@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
 
+from api.cancels import CancelBoard
+from api.outages import OutageWatch
+from api.parking import Parking
 from workron import ids
 from workron.settings import Settings
 from workron.tasks import end
@@ -18,20 +20,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
     """Made once per application; `stopping` is set when the server is told to stop."""
 
-    store: "Store"
-    settings: Settings
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    started_s: float = field(default_factory=time.monotonic)
-    instance: str = field(default_factory=ids.new_id)
+    def __init__(self, store: "Store", settings: Settings) -> None:
+        self.store: Final = store
+        self.settings: Final = settings
+        self.stopping: Final = asyncio.Event()
+        self.started_s: Final = time.monotonic()
+        self.instance: Final = ids.new_id()
+        self.outages: Final = OutageWatch(store, self.stopping)
+        self.parking: Final = Parking(store, self.instance, self.stopping, self.outages)
+        self.cancels: Final = CancelBoard(self.parking.source, self.stopping, self.outages)
+
+    async def aclose(self) -> None:
+        """End what listens to the store; the store itself is its owner's."""
+        await self.cancels.aclose()
+        await self.parking.aclose()
+        await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what `work` returns; None, and `work` is given up, if the client leaves or the server stops first."""
         working = asyncio.create_task(work)
-        others = (asyncio.create_task(self.stopping.wait()), asyncio.create_task(_client_left(request)))
+        others = (asyncio.create_task(self.stopping.wait()), asyncio.create_task(client_left(request)))
         try:
             await asyncio.wait((working, *others), return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
@@ -44,6 +55,7 @@ def context_of(request: Request) -> Context:
     return context
 
 
-async def _client_left(request: Request) -> None:
+async def client_left(request: Request) -> None:
+    """Return when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -10,14 +10,18 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from api import problems
+from api import problems, work
 from api.bodies import NewJob, NewJobs, NewWorkflow, QueueChange, Run
 from api.gate import OPEN_PATHS
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
-_BODIES: Final = (NewJob, NewJobs, NewWorkflow, QueueChange, Run)
+_BODIES: Final = (
+    *(NewJob, NewJobs, NewWorkflow, QueueChange, Run),
+    *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
+    *(work.Report, work.FailureReport, work.MaybeFenced),
+)
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.INTERNAL)
 _DESCRIPTION: Final = """\

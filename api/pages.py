@@ -70,7 +70,7 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> Iterator
         (parameter["name"], parameter["in"], parameter.get("description", ""))
         for parameter in operation.get("parameters", ())
     ]
-    rows += [("body", "json", _reference_of(operation["requestBody"]))] if "requestBody" in operation else []
+    rows += [("body", *_body_of(operation["requestBody"]))] if "requestBody" in operation else []
     rows += [(status, "answer", answer["description"]) for status, answer in operation["responses"].items()]
     yield _table(rows)
 
@@ -84,8 +84,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _reference_of(body: Mapping[str, Any]) -> str:
-    return str(body["content"]["application/json"]["schema"]["$ref"]).rpartition("/")[2]
+def _body_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    [(media_type, content)] = body["content"].items()
+    return media_type.rpartition("/")[2], str(content["schema"].get("$ref", "bytes")).rpartition("/")[2]
 
 
 def _table(rows: Any) -> str:

@@ -35,6 +35,8 @@ NOT_FOUND: Final = Kind("not-found", 404, "Not found")
 METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "This method is not allowed here")
 CONFLICT: Final = Kind("conflict", 409, "The state of the job forbids it")
 IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "This Idempotency-Key was used with another body")
+NOT_RUNNING: Final = Kind("not-running", 409, "The job does not run")
+LEASE_LOST: Final = Kind("lease-lost", 409, "The lease of this attempt is lost")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
 UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body must be JSON")
 VALIDATION: Final = Kind("validation", 422, "The request is not valid")
@@ -53,6 +55,8 @@ KINDS: Final = (
     METHOD_NOT_ALLOWED,
     CONFLICT,
     IDEMPOTENCY_CONFLICT,
+    NOT_RUNNING,
+    LEASE_LOST,
     TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     VALIDATION,
@@ -72,6 +76,8 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.NotFound: NOT_FOUND,
     errors.Conflict: CONFLICT,
     errors.IdempotencyConflict: IDEMPOTENCY_CONFLICT,
+    errors.NotRunning: NOT_RUNNING,
+    errors.LeaseLost: LEASE_LOST,
     errors.StoreUnavailable: STORE_UNAVAILABLE,
     errors.StoreFull: STORE_FULL,
     errors.QueueFull: QUEUE_FULL,
@@ -143,6 +149,10 @@ def _extras(error: errors.WorkronError) -> dict[str, object]:
             return {"job_ids": list(error.job_ids[:_MOST_ITEMS])}
         case errors.DependencyCycle():
             return {"members": list(error.members)}
+        case errors.NotRunning():
+            return {"code": "not_running"}
+        case errors.LeaseLost():
+            return {"code": "lease_lost"}
         case errors.TooLarge():
             return {}
         case errors.QueueFull():

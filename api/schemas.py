@@ -6,8 +6,6 @@ answer against its model.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -17,23 +15,24 @@ from starlette.responses import Response
 
 from workron import models
 from workron.models import Reason, Status, When
+from workron.times import rfc3339
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 WorkflowStatus = Literal["running", "done", "failed"]
 
 
-class _Answer(BaseModel):
+class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class DependencyState(_Answer):
+class DependencyState(Answer):
     job: str
     when: When
     status: Status | None
     """The other job's present status; null once it is no longer stored."""
 
 
-class Job(_Answer):
+class Job(Answer):
     """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
 
     id: str
@@ -70,14 +69,14 @@ class Job(_Answer):
     workflow: str | None
 
 
-class JobPage(_Answer):
+class JobPage(Answer):
     """Jobs, and the cursor of the page behind; a page may be short, or empty, although more follow."""
 
     data: list[Job]
     next_cursor: str | None
 
 
-class Workflow(_Answer):
+class Workflow(Answer):
     """A workflow and its first 1,000 jobs; the others are found by `GET /jobs?workflow=`."""
 
     id: str
@@ -90,19 +89,19 @@ class Workflow(_Answer):
     jobs: list[Job]
 
 
-class Queue(_Answer):
+class Queue(Answer):
     name: str
     counts: dict[Status, int]
     max_pending: int | None
     """Most jobs that may wait in it, its own limit or the one for all queues; null: any number."""
 
 
-class QueueList(_Answer):
+class QueueList(Answer):
     data: list[Queue]
     next_cursor: str | None
 
 
-class Worker(_Answer):
+class Worker(Answer):
     id: str
     host: str
     pid: int
@@ -112,18 +111,21 @@ class Worker(_Answer):
     started_at: Time
     last_seen_at: Time
     version: str
+    exec_addr: str | None
+    resources: dict[str, int]
+    tags: list[str]
 
 
-class WorkerList(_Answer):
+class WorkerList(Answer):
     data: list[Worker]
     next_cursor: str | None
 
 
-class Alive(_Answer):
+class Alive(Answer):
     status: Literal["ok"]
 
 
-class Server(_Answer):
+class Server(Answer):
     """The Redis server as it describes itself; null where it is not allowed to tell."""
 
     product: str
@@ -135,12 +137,12 @@ class Server(_Answer):
     maxmemory: int | None
 
 
-class Reaper(_Answer):
+class Reaper(Answer):
     last_pass_age: float | None
     """Seconds since any reaper's last pass; null if there never was one."""
 
 
-class Health(_Answer):
+class Health(Answer):
     status: Literal["ok", "degraded"]
     """`degraded`: jobs of dead workers are not taken back."""
     warnings: list[str]
@@ -159,13 +161,6 @@ class Health(_Answer):
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(orjson.dumps(document), status, headers, "application/json")
-
-
-@lru_cache(maxsize=4096)
-def rfc3339(at_ms: int) -> str:
-    """Return a time like `2026-03-01T09:30:00.250Z`."""
-    moment = datetime.fromtimestamp(at_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
 
 
 def _time(at_ms: int | None) -> str | None:
@@ -325,4 +320,7 @@ def worker_document(worker: models.WorkerState) -> dict[str, Any]:
         "started_at": rfc3339(info.started_at_ms),
         "last_seen_at": rfc3339(worker.last_seen_at_ms),
         "version": info.version,
+        "exec_addr": info.exec_addr,
+        "resources": info.resources,
+        "tags": info.tags,
     }

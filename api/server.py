@@ -46,11 +46,16 @@ async def _run(settings: Settings) -> int:
             server_info = await store.check(allow_eviction=settings.allow_eviction)
             if server_info.appendonly is False:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
+            if settings.unfenced == "always":
+                log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
             await store.limit_all(settings)
             app = create_app(store, settings, key.value if key else None)
             collector.relax()
-            with StopSignals() as signals:
-                await serve(app, app.state.context.stopping, listener, signals)
+            try:
+                with StopSignals() as signals:
+                    await serve(app, app.state.context.stopping, listener, signals)
+            finally:
+                await app.state.context.aclose()
     finally:
         listener.close()
     return 0

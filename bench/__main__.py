@@ -11,7 +11,7 @@ from typing import Final
 
 from bench import report
 from bench.idle import measure as idle
-from bench.measures import command, http, latency, limits, recovery, scale, shell, single, startup, throughput
+from bench.measures import command, http, latency, limits, recovery, remote, scale, shell, single, startup, throughput
 from bench.peers import OURS, PEERS, Installed, InstallError, cache_folder, install
 from bench.plan import Measure, Plan
 from bench.quiet import quiet
@@ -27,6 +27,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "command": command.measure,
     "idle": idle,
     "http": http.measure,
+    "remote": remote.measure,
     "shell": shell.measure,
     "limits": limits.measure,
     "startup": startup.measure,

@@ -1,4 +1,4 @@
-"""`python -m bench.bare PORT`: a FastAPI route that validates the body of `POST /jobs` and does nothing with it."""
+"""`python -m bench.bare PORT`: FastAPI routes that do nothing, one of them validates the body of `POST /jobs` first."""
 
 import asyncio
 import sys
@@ -15,6 +15,11 @@ app = FastAPI()
 @app.post("/jobs", status_code=201)
 async def submit(job: NewJob) -> dict[str, Any]:
     return {"id": "0" * 22, "command": job.command, "status": "pending"}
+
+
+@app.post("/nothing")
+async def nothing() -> dict[str, Any]:
+    return {}
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import Any
 
 from bench.server import Server
 from workron import ids
-from workron.attempts import MAX_RESULTS
 from workron.connection import Connection
+from workron.exchange import MAX_RESULTS
 from workron.models import Claim, ClaimRequest, Dependency, NewJob, Outcome, Result, WorkerInfo
 from workron.scripts import Script
 from workron.store import Store

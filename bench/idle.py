@@ -12,7 +12,7 @@ from bench.server import Server, Usage
 from bench.settings import settings_for
 from bench.systems.noop import NoopExecutor
 from workers.executor import Executor
-from workers.source import RedisSource
+from workers.redis_source import RedisSource
 from workers.worker import Worker
 from workron import ids
 from workron.models import Claim, NewJob, Status

@@ -1,5 +1,5 @@
 -- finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core ends edges claims outputs
+-- uses: core ends edges claims outputs unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --
@@ -13,7 +13,8 @@
 -- ARGV[8]  inbox         name of the list that tells of a parked request's claims (see claim)
 -- ARGV[9]  retry_ms      wait before the second attempt, ms; doubles with each further one
 -- ARGV[10]  retry_max_ms  longest wait between two attempts, ms
--- ARGV[11]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between
+-- ARGV[11]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
+--                        a fence may also be `safe` or `always`: see lib/unfenced
 -- ARGV[12..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
 --                        output offset ('' for none), output total, output data
 --
@@ -35,6 +36,7 @@ end
 
 -- Accept an attempt's outcome under its fence; `write` stores its last output then.
 local function finish(id, fence, outcome, jitter, write)
+  fence = meant_fence(id, fence)
   local job = read(id)
   if not job then
     return { 'UNKNOWN', '' }
@@ -49,7 +51,7 @@ local function finish(id, fence, outcome, jitter, write)
     return { 'LOST', job.status }
   end
   if write then
-    write()
+    write(fence)
   end
   outcome.fence = fence
   return { 'ACCEPTED', conclude(job, outcome, outcome.reason and backoff(job.attempts, jitter)) }
@@ -69,8 +71,8 @@ local function finish_in_full(at)
   local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
   local outcome = { reason = reason, exit_code = ARGV[at + 3], signal = ARGV[at + 4], error = ARGV[at + 5] }
   local has_output = ARGV[at + 7] ~= '' and not redis.call('HGET', KEYS[1], 'full')
-  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), has_output and function()
-    write_output(id, fence, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
+  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), has_output and function(running)
+    write_output(id, running, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
   end)
 end
 

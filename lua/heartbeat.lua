@@ -1,14 +1,14 @@
 -- heartbeat: a worker proves that it lives, and renews the leases of all it runs.
--- uses: core
+-- uses: core unfenced
 --
 -- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
 -- started_at + timeout + stop_ms, nor beyond the cancel + stop_ms: whoever ignores both is ended by the reaper.
 --
--- ARGV[1]  worker    name of the worker
+-- ARGV[1]  worker    name of the worker, '' for whoever has the attempt
 -- ARGV[2]  lease_ms  length of the lease, ms
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
--- ARGV[4]  about     what the worker says of itself: JSON
--- ARGV[5..]  held    id, fence of each running attempt
+-- ARGV[4]  about     what the worker says of itself: JSON; '': nothing
+-- ARGV[5..]  held    id, fence (or `safe`, `always`: see lib/unfenced) of each running attempt
 --
 -- Returns {"BEAT", "ok" | "cancel" | "lost", …} in the order of `held`
 
@@ -20,12 +20,14 @@ local function overdue(timeout_ms, started_at, cancel_requested_at)
 end
 
 local function beat(id, fence)
+  fence = meant_fence(id, fence)
   local key = job_key(id)
   local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at')
   if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence or overdue(row[3], row[4], row[5]) then
     return 'lost'
   end
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  local holder = worker ~= '' and worker or redis.call('HGET', key, 'worker')
+  redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
   index(P .. 'leases', id, NOW + tonumber(lease_ms))
   return row[5] and 'cancel' or 'ok'
 end
@@ -34,7 +36,9 @@ local answer = { 'BEAT' }
 for at = 5, #ARGV, 2 do
   answer[#answer + 1] = beat(ARGV[at], ARGV[at + 1])
 end
-redis.call('SET', P .. 'worker:' .. worker, about, 'PX', lease_ms)
-redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
+if about ~= '' then
+  redis.call('SET', P .. 'worker:' .. worker, about, 'PX', lease_ms)
+  redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
+end
 flush()
 return answer

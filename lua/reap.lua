@@ -55,6 +55,7 @@ local function lost(job)
     outcome = { reason = 'timeout', error = 'timeout: the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
+  redis.call('HSET', job_key(job.id), 'losses', '1')
   local status = conclude(job, outcome)
   if TERMINAL[status] then
     ended = ended + 1
@@ -108,7 +109,8 @@ for _, id in ipairs(ids) do
     index(P .. 'leases', id, false)
   end
 end
-take_back_undelivered()
+flush()
+pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
 redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
 flush()
 return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

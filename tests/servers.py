@@ -1,5 +1,6 @@
 """Servers to test on, and the bench that a test of the store works at."""
 
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -19,15 +20,21 @@ QUICK: Final = Policy(lease_ms=300, pass_ms=100, retry_ms=20, retry_max_ms=1000,
 
 def start_server(binary: Path | str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start a Redis or Valkey on `folder/redis.sock` alone, and wait until it listens."""
-    socket = folder / "redis.sock"
+    path = folder / "redis.sock"
     process = subprocess.Popen(
-        [str(binary), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder), *options],
+        [str(binary), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder), *options],
         stdout=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 20
-    while not socket.exists() and time.monotonic() < deadline:
+    while not listens(path) and time.monotonic() < deadline:
         time.sleep(0.01)
     return process
+
+
+def listens(path: Path) -> bool:
+    """Whether one can connect to a unix socket: its file is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 class Bench:

@@ -35,10 +35,18 @@ class Exits:
         try:
             pidfd = os.pidfd_open(pid)
         except (AttributeError, OSError):  # not built in, an old kernel, a strict sandbox, or out of descriptors
-            Thread(target=_wait, args=(pid, self._loop, callback), daemon=True).start()
+            self._watch_in_thread(pid, callback)
             return
-        self._callbacks[pidfd] = callback
-        self._epoll.register(pidfd, select.EPOLLIN)
+        try:
+            self._epoll.register(pidfd, select.EPOLLIN)
+        except OSError:  # the system's limit of watched files
+            os.close(pidfd)
+            self._watch_in_thread(pid, callback)
+        else:
+            self._callbacks[pidfd] = callback
+
+    def _watch_in_thread(self, pid: int, callback: Callable[[], None]) -> None:
+        Thread(target=_wait, args=(pid, self._loop, callback), daemon=True).start()
 
     def _tell(self) -> None:
         for pidfd, _ in self._epoll.poll(0, _ENDS):

@@ -2,14 +2,15 @@
 
 import asyncio
 import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from workers.executor import Executor
-from workers.source import RedisSource
+from workers.source import JobSource
 from workers.worker import Worker
 from workron import collector, lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
-from workron.store import Store
 from workron.tasks import end
 
 
@@ -29,19 +30,40 @@ def allow_open_files() -> None:
 
 
 async def _run(settings: Settings) -> int:
+    async with (
+        _from_api(settings, settings.api) if settings.api else _from_redis(settings) as (source, settings),
+        Executor(kill_grace_s=settings.kill_grace) as executor,
+    ):
+        worker = Worker(settings, source, executor)
+        with StopSignals() as signals:
+            steering = asyncio.create_task(_steer(worker, signals))
+            try:
+                await worker.run()
+            finally:
+                await end([steering])
+                await source.aclose()
+    return 0
+
+
+@asynccontextmanager
+async def _from_redis(settings: Settings) -> AsyncIterator[tuple[JobSource, Settings]]:
+    from workers.redis_source import RedisSource  # a worker over HTTP needs no Redis client
+    from workron.store import Store
+
     async with Store.connect(settings) as store:
         await store.check(allow_eviction=settings.allow_eviction)
-        source = RedisSource(store)
-        async with Executor(kill_grace_s=settings.kill_grace) as executor:
-            worker = Worker(settings, source, executor)
-            with StopSignals() as signals:
-                steering = asyncio.create_task(_steer(worker, signals))
-                try:
-                    await worker.run()
-                finally:
-                    await end([steering])
-                    await source.aclose()
-    return 0
+        yield RedisSource(store), settings
+
+
+@asynccontextmanager
+async def _from_api(settings: Settings, url: str) -> AsyncIterator[tuple[JobSource, Settings]]:
+    """The lease is the API's: the heartbeat keeps to it."""
+    from workers.http_source import HttpSource
+
+    key = settings.token.get_secret_value() if settings.token else None
+    source = await HttpSource.connect(url, key)
+    lease_s = source.lease_ms / 1000
+    yield source, settings.model_copy(update={"lease": lease_s, "heartbeat": min(settings.heartbeat_s, lease_s / 3)})
 
 
 async def _steer(worker: Worker, signals: StopSignals) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from workers.executor import Attempt
 from workers.source import JobSource
 from workron.errors import StoreUnavailable
+from workron.exchange import Kept
 from workron.models import OutputPatch
 
 EVERY_S: Final = 0.5
@@ -49,12 +50,12 @@ class OutputWriter:
     async def _send(self, call: list[tuple[Attempt, OutputPatch]]) -> None:
         fences = {attempt.claim.fence for attempt, _ in call}
         try:
-            refused = await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
+            kept = await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
         except StoreUnavailable:
-            refused = fences
+            kept = [Kept.FULL] * len(call)
         finally:
             self.under_way -= fences
             self._delivered.set()
-        for attempt, patch in call:
-            if attempt.claim.fence in refused:
+        for (attempt, patch), state in zip(call, kept, strict=True):
+            if state is Kept.FULL:
                 attempt.output.put_back(patch)

@@ -52,7 +52,13 @@ class Launcher:
             os.close(writer)
         os.set_blocking(reader, False)
         process = Process(self._loop, pid, reader, output)
-        self._exits.watch(pid, process.on_exit)
+        try:
+            self._exits.watch(pid, process.on_exit)
+        except BaseException:  # neither epoll nor a thread is to be had: nobody would notice its end
+            process.signal_group(signal.SIGKILL)
+            process.clean_up()
+            process.reap()
+            raise
         self._young.append(process)
         if self._next_look is None:
             self._next_look = self._loop.call_later(_YOUNG_S, self._look)

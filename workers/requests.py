@@ -34,7 +34,10 @@ class Requests:
         return ClaimRequest(self._worker, self._queues, limit, self.id, self.park_ms if limit else 0)
 
     def served(self) -> float:
-        """Go on to the next request; returns since when, at the earliest, the claims of this one are leased."""
+        """Go on to the next request; returns since when, at the earliest, the claims of this one are leased.
+
+        One that was parked may have got them before it was sent the last time.
+        """
         since = self.asked_at if self.parked_at is None else self.parked_at
         self._number += 1
         self.parked_at = None

@@ -20,9 +20,9 @@ from workers.output_writer import OutputWriter
 from workers.requests import Requests
 from workers.source import JobSource
 from workron import ids
-from workron.attempts import MAX_RESULTS, Exchanged
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Claimed, ClaimRequest, Finished, News, Outcome, Reason, Result, Verdict
+from workron.exchange import MAX_RESULTS, Exchanged, News
+from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
 from workron.tasks import end
@@ -45,8 +45,8 @@ class Worker:
     """Serves queues until told to stop: `async with` its executor and source, then `run`."""
 
     def __init__(self, settings: Settings, source: JobSource, executor: Executor) -> None:
-        identity = Identity(settings.worker_name, settings.queues, settings.slots)
-        self.id: Final = identity.id
+        self._identity = Identity(settings.worker_name, settings.queues, settings.slots)
+        self.id: Final = self._identity.id
         self.slots: Final = settings.slots
         self._log = structlog.get_logger().bind(worker=self.id)
         self._source = source
@@ -80,14 +80,7 @@ class Worker:
         self._patient_until = 0.0
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed)
-        self._heartbeat = Heartbeat(
-            source,
-            executor,
-            settings.heartbeat_s,
-            lambda: identity.describe(len(self._held)),
-            self._held_pairs,
-            self._outage,
-        )
+        self._heartbeat = Heartbeat(source, executor, settings.heartbeat_s, self._info, self._held_pairs, self._outage)
 
     async def run(self) -> None:
         """Work until `stop`; returns when nothing is held any more."""
@@ -107,6 +100,7 @@ class Worker:
                 task.result()  # only serving ends by itself: an error of any ends the worker
         finally:
             await end(tasks)
+        await self._give_back()
         self._log.info("worker stopped")
 
     def stop(self) -> None:
@@ -159,7 +153,7 @@ class Worker:
     async def _exchange(self, requests: Requests, batch: Sequence[tuple[Attempt, Outcome]], free: int) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
-        wanted = 0 if self._stopping else min(free + len(batch), self._share)
+        wanted = 0 if self._stopping else max(0, min(free + len(batch), self._share))
         request = requests.make(wanted)
         requests.reserved = max(0, wanted - len(batch))
         requests.asked_at = sent_at = boottime_s()  # leases count from the first try: it may have made the claims
@@ -169,7 +163,7 @@ class Worker:
         requests.reserved = 0
         self._forget(batch)
         if exchanged is None:
-            requests.parked_at = None  # what it may get is soon found to be undelivered
+            requests.parked_at = None  # what it may get is found in the inbox, by us or by the reaper
             return
         if request is not None:
             self._accept(requests, request, exchanged.claimed, sent_at)
@@ -202,20 +196,22 @@ class Worker:
             return
         got_all = 0 < len(claimed.claims) == request.limit
         self._plenty = got_all
+        if claimed.answered:
+            sent_at = requests.served()  # it may have got them while it was parked
         if requests is self._first:
             requests.parked_at = sent_at if claimed.parked else None
             self._look = claimed.more or got_all
-            self._look_when_parked(claimed)
+            self._look_later(claimed)
         if claimed.claims:
-            requests.served()
             self._starting += len(claimed.claims)
             asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
-    def _look_when_parked(self, claimed: Claimed) -> None:
-        """Look again when the request is parked no longer, or a job is due."""
-        times_ms = [self._first.park_ms] if claimed.parked else []
-        times_ms += [claimed.next_due_in_ms] if claimed.next_due_in_ms is not None else []
-        self._look_in(min(times_ms) / 1000 if times_ms else None)
+    def _look_later(self, claimed: Claimed) -> None:
+        """Look again when a job is due or the request is parked no longer; soon, if it got something and so is not."""
+        wait_s = self._first.park_ms / 1000 if claimed.parked else PARK_AGAIN_S
+        if claimed.next_due_in_ms is not None:
+            wait_s = min(wait_s, claimed.next_due_in_ms / 1000)
+        self._look_in(wait_s)
 
     def _start_late(self, claims: Sequence[Claim], sent_at: float) -> None:
         self._starting -= len(claims)
@@ -263,13 +259,14 @@ class Worker:
             self._enough.set()
 
     def _take_ended(self) -> list[tuple[Attempt, Outcome]]:
-        """Take what has ended for the next call, bounded in number and bytes; output under way is waited for."""
+        """Take what the next call reports, bounded in number and bytes; output under way is waited for."""
         batch: list[tuple[Attempt, Outcome]] = []
         left: list[tuple[Attempt, Outcome]] = []
         room = MAX_OUTPUT
         for attempt, outcome in self._ended:
             size = attempt.output.untaken
-            if len(batch) == MAX_RESULTS or (batch and size > room) or attempt.claim.fence in self._output.under_way:
+            full = len(batch) == MAX_RESULTS or (batch and size > room)
+            if full or attempt.stopped or attempt.claim.fence in self._output.under_way:
                 left.append((attempt, outcome))
             else:
                 batch.append((attempt, outcome))
@@ -341,8 +338,12 @@ class Worker:
         if not news.claims:
             self._look_again()
         elif news.request_id == self._first.id:
-            self._start(news.claims, self._first.served())
+            since = self._first.served()
+            self._start(news.claims, news.asked_at_s or since)
             self._look_in(PARK_AGAIN_S)
 
     def _held_pairs(self) -> list[tuple[str, int]]:
         return [(attempt.claim.id, fence) for fence, attempt in self._held.items()]
+
+    def _info(self) -> WorkerInfo:
+        return self._identity.describe(len(self._held))

@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
@@ -11,6 +11,7 @@ import orjson
 from workron import decode
 from workron.connection import BLOCK_S, Connection
 from workron.errors import StoreUnavailable
+from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept, News
 from workron.keys import Keys
 from workron.models import (
     Beat,
@@ -18,32 +19,17 @@ from workron.models import (
     Claimed,
     ClaimRequest,
     Finished,
-    News,
     Outcome,
     OutputPatch,
     Reason,
     Result,
     Status,
+    Unfenced,
     Verdict,
     WorkerInfo,
 )
 from workron.policy import Policy
 from workron.scripts import Arg, Scripts
-
-MAX_RESULTS: Final = 150
-"""Results, and claims, in one call."""
-MAX_BEATS: Final = 500
-"""Attempts renewed in one call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The answer to results and a claim. `propagating`: dependents wait for `Upkeep.propagate`."""
-
-    finished: list[Finished]
-    claimed: Claimed
-    propagating: bool
-
 
 _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
 """Whether a claim may find something at once if it is tried again."""
@@ -90,10 +76,10 @@ class Attempts:
             raise
         word, due_ms, propagating, verdicts, *claims = reply
         answered = {
-            result.fence: _finished(result.id, *verdict)
+            (result.id, result.fence): _finished(result.id, *verdict)
             for result, verdict in zip([*plain, *others], verdicts, strict=True)
         }
-        finished = [answered[result.fence] for result in results]
+        finished = [answered[result.id, result.fence] for result in results]
         return Exchanged(finished, self._claimed(word, due_ms, claims), bool(propagating))
 
     def _claim_args(self, request: ClaimRequest) -> dict[str, Any]:
@@ -105,14 +91,15 @@ class Attempts:
             "lease_ms": self._policy.lease_ms,
             "floor": self._floor,
             "park_ms": request.park_ms,
-            "inbox": request.worker,
+            "inbox": request.inbox or request.worker,
         }
 
     def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
         claims = self._readable(rows)
         return Claimed(
             claims,
-            more=_MORE[word] or len(claims) < len(rows),
+            more=_MORE[word] or len(claims) < len(rows) or (word == b"CLAIMED" and not rows),
+            answered=word == b"CLAIMED",
             next_due_in_ms=due_ms if due_ms >= 0 else None,
             parked=word == b"PARKED",
         )
@@ -145,28 +132,49 @@ class Attempts:
             beats |= {fence: Beat(word.decode()) for (_, fence), word in zip(page, reply[1:], strict=True)}
         return beats
 
-    async def release(self, held: Sequence[tuple[str, int]]) -> None:
-        """Give running attempts back unfinished; they don't count."""
+    async def beat(self, job_id: str, fence: int | Unfenced) -> Beat:
+        """Renew the lease of one attempt, whoever has it."""
+        _, word = await self._scripts.heartbeat("", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence])
+        return Beat(word.decode())
+
+    async def describe(self, info: WorkerInfo, ttl_ms: int) -> None:
+        """Keep what a worker says of itself for so long."""
+        await self._scripts.heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
+
+    async def release(self, held: Sequence[tuple[str, int | Unfenced]]) -> list[Status | None]:
+        """Give running attempts back unfinished; they don't count. Answers the jobs' states; None: lease lost."""
+        states: list[Status | None] = []
         for start in range(0, len(held), MAX_RESULTS):
-            await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
+            reply = await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
+            states += [None if word == b"LOST" else Status(word.decode()) for word in reply[1:]]
+        return states
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> set[int]:
-        """Store what running attempts (id, fence) have written since the last call.
+    async def withdraw(self, request: ClaimRequest) -> bool:
+        """Take back a claim request whose answer can't be delivered, with what it has got.
 
-        Returns the fences whose output was refused because the server is full: it has to be sent again later.
+        Answers whether it was: made again through another inbox it is left alone.
         """
+        inbox = request.inbox or request.worker
+        reply = await self._scripts.withdraw(request.worker, request.request_id, inbox, " ".join(request.queues))
+        return bool(reply[0] == b"WITHDRAWN")
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
+        """Store what running attempts (id, fence) have written since the last call; answers in this order."""
         flat: list[Arg] = []
         for job_id, fence, patch in patches:
             flat += [job_id, fence, patch.offset, patch.total, patch.data]
         reply = await self._scripts.output(flat)
-        return {fence for (_, fence, _), word in zip(patches, reply[1:], strict=True) if word == b"full"}
+        return [Kept(word.decode()) for word in reply[1:]]
 
     async def news(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> News | None:
         """Wait for news of parked requests; None after the time (at most `BLOCK_S`)."""
         popped = await waiting.call("BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
         if not popped:
             return None
-        worker, request_id, rows = decode.news(popped[1])
+        try:
+            worker, request_id, rows = decode.news(popped[1])
+        except ValueError:  # somebody else wrote into it: whoever waits looks for itself
+            return News(inbox, "")
         return News(worker, request_id, self._readable(rows))
 
     @asynccontextmanager

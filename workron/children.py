@@ -38,7 +38,7 @@ class ChildSpec:
 
 def specs(settings: Settings, api_key: str | None, *, embedded: bool) -> list[ChildSpec]:
     """Return api, reaper and, with slots, worker. `settings` name the real port, and the server whoever's it is."""
-    shared = environment(settings.model_copy(update={"api_key": None}))
+    shared = environment(settings.model_copy(update={"api_key": None, "api": None, "token": None}))
     with_key = shared | ({f"{_PREFIX}API_KEY": api_key} if api_key else {})
     ready = functools.partial(http_ok, local_host(settings.host), settings.port, "/readyz")
     # The user's own server may be unsuitable: then one process says so, not three.

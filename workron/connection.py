@@ -94,15 +94,16 @@ class Connection:
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
-        lane, asked_at_s = self._lane, time.monotonic()
-        if lane is not None and not lane.closed:
-            try:
-                return await lane.send(command)
-            except (exceptions.RedisError, OSError) as error:
-                failed = _translate(error)
-                once = not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError)
-                if once:
-                    raise failed from error
+        lane = self._lane
+        if lane is None or lane.closed:
+            return await self._within_budget(lambda: self._execute(command), repeat)
+        asked_at_s = time.monotonic()
+        try:
+            return await lane.send(command)
+        except (exceptions.RedisError, OSError) as error:
+            failed = self._failed(error)
+            if not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
+                raise failed from error
         spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
@@ -146,16 +147,21 @@ class Connection:
         if self._lane is not None:
             self._lane.close()
 
+    def _failed(self, error: Exception) -> Exception:
+        if isinstance(error, exceptions.ReadOnlyError):
+            self._close_lane()  # the server is a replica by now: the address may lead to another one
+        return _translate(error)
+
     async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
         pause_s = 0.05
         last: Exception | None = None
         try:
-            async with asyncio.timeout(max(self._budget_s - spent_s, 0.0)):
+            async with asyncio.timeout(max(0.0, self._budget_s - spent_s)):
                 while True:
                     try:
                         return await run()
                     except (exceptions.RedisError, OSError) as error:
-                        last = _translate(error)
+                        last = self._failed(error)
                         if not repeat or type(last) is not StoreUnavailable:
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret

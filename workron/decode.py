@@ -138,7 +138,7 @@ def stored_output(fence: str, total: int, stored: bytes) -> Output:
 
 def worker(about: bytes, last_seen_at_ms: int) -> WorkerState:
     described: dict[str, Any] = orjson.loads(about)
-    described["queues"] = tuple(described["queues"])
+    described |= {name: tuple(described[name]) for name in ("queues", "tags") if name in described}
     return WorkerState(WorkerInfo(**described), last_seen_at_ms)
 
 

@@ -7,8 +7,11 @@
     │   └── TooLarge             over one of the documented limits
     ├── NotFound             no such job or workflow
     ├── Conflict             the state of the job, or its run, forbids it
-    │   └── IdempotencyConflict  the key was used before with another body
+    │   ├── IdempotencyConflict  the key was used before with another body
+    │   ├── NotRunning           a worker reports on a job that does not run
+    │   └── LeaseLost            a worker reports on a job that another attempt runs by now
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
+    │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
     │   ├── StoreFull            Redis has no room for new work
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── QueueFull            as many jobs wait as may; try again when some have gone
@@ -76,12 +79,24 @@ class IdempotencyConflict(Conflict):
     """This Idempotency-Key was used before, with another request body."""
 
 
+class NotRunning(Conflict):
+    """A worker reports on a job that does not run."""
+
+
+class LeaseLost(Conflict):
+    """A worker reports on a job whose lease it has lost: another attempt runs by now, or may be meant."""
+
+
 class StoreUnavailable(WorkronError):
     """Redis can't be reached or can't answer now; nothing is known about the call's effect."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ApiAway(StoreUnavailable):
+    """The API can't be reached or can't answer now, to a worker that talks to nobody else."""
 
 
 class StoreBroken(StoreUnavailable):

@@ -7,7 +7,7 @@ milliseconds (`…_ms`). `api/schemas.py` turns them into RFC 3339 and seconds.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
@@ -15,9 +15,8 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITIES: Final = range(1, 10)
 
 OUTPUT_HEAD: Final = 128 * 1024
-"""Bytes kept of the beginning of an attempt's output."""
 OUTPUT_TAIL: Final = 128 * 1024
-"""Bytes kept of the end of an attempt's output, once it is longer than head and tail together."""
+"""Bytes kept of the beginning of an attempt's output, and of its end once it is longer than both together."""
 
 
 class Status(StrEnum):
@@ -176,12 +175,16 @@ class Outcome:
     """One paragraph for people: what went wrong and the end of the output; at most 4 KiB."""
 
 
+Unfenced = Literal["safe", "always"]
+"""In place of the fence of a report that brings none: the last attempt is meant; `safe`: unless it may be another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """An outcome on its way to the store, with the last piece of the attempt's output."""
 
     id: str
-    fence: int
+    fence: int | Unfenced
     outcome: Outcome
     output: OutputPatch | None = None
 
@@ -214,6 +217,7 @@ class ClaimRequest:
 
     `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
     Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
+    `inbox` is where the news come to, None for the worker's own.
     """
 
     worker: str
@@ -221,6 +225,7 @@ class ClaimRequest:
     limit: int
     request_id: str
     park_ms: int = 0
+    inbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,15 +236,8 @@ class Claimed:
     more: bool = False
     next_due_in_ms: int | None = None
     parked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What a parked request is told: its claims, or none of them: look for yourself."""
-
-    worker: str
-    request_id: str
-    claims: tuple[Claim, ...] = ()
+    answered: bool = False
+    """Whether the request has got its claims, though none of them may be left: the next one needs another id."""
 
 
 class Beat(StrEnum):
@@ -270,6 +268,10 @@ class WorkerInfo:
     running: int
     started_at_ms: int
     version: str
+    exec_addr: str | None = None
+    """Where it says it can be reached; nobody calls it."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

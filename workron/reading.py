@@ -15,7 +15,7 @@ from workron.decode import Row
 from workron.errors import NotFound
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import Job, Output, QueueState, Status, WorkerState, Workflow
+from workron.models import Job, Output, QueueState, Status, WorkerInfo, WorkerState, Workflow
 
 log = structlog.get_logger()
 
@@ -116,6 +116,12 @@ class Reader:
         replies = await self._connection.pipeline([("GET", self._keys.worker(name)) for name, _ in seen])
         alive = zip(seen, replies, strict=True)
         return [decode.worker(about, at_ms) for (_, at_ms), about in alive if isinstance(about, bytes)]
+
+    async def worker(self, name: str) -> WorkerInfo:
+        about = None if ":claim" in name else await self._connection.call("GET", self._keys.worker(name))
+        if about is None:
+            raise NotFound("worker", name)
+        return decode.worker(about, 0).info
 
     async def workflow(self, workflow: str) -> Workflow:
         row = decode.row(await self._connection.call("HGETALL", self._keys.workflow(workflow)))

@@ -22,8 +22,8 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "heartbeat", "release", "cancel", "retry", "reap", "promote", "propagate", "sweep", "trim",
-     "admit", "abort", "limit", "measure"}
+    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
+     "trim", "admit", "abort", "limit", "measure"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -147,6 +147,9 @@ class Scripts:
 
     async def release(self, held: Sequence[Arg]) -> Any:
         return await self._run("release", *held)
+
+    async def withdraw(self, worker: str, request: str, inbox: str, queues: str) -> Any:
+        return await self._run("withdraw", worker, request, inbox, queues)
 
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)

@@ -62,6 +62,11 @@ class Settings(BaseSettings):
         None, description="file that holds the key of the API, such as a container secret"
     )
     no_auth: bool = Field(False, description="no API key; only on a loopback address")
+    unfenced: Literal["never", "safe", "always"] = Field(
+        "safe",
+        description="reports of workers without the claim's fence: safe takes them while only one worker can be meant; "
+        "always may take the report of a worker that has lost the job",
+    )
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
 
     max_pending: Limit = Field(
@@ -75,6 +80,10 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
 
+    api: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="API that a worker gets its jobs from, in place of Redis"
+    )
+    token: SecretStr | None = Field(None, description="key for that API; the API key by default")
     worker_name: str | None = Field(
         None,
         pattern=r"^[\x21-\x7e]{1,64}$",

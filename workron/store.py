@@ -30,6 +30,7 @@ from workron.models import (
     Output,
     QueueState,
     Submitted,
+    WorkerInfo,
     WorkerState,
     Workflow,
 )
@@ -211,6 +212,10 @@ class Store:
 
     async def workers(self) -> list[WorkerState]:
         return await self._reader.workers()
+
+    async def worker(self, worker: str) -> WorkerInfo:
+        """Return what a living worker says of itself; NotFound if there is none of this name."""
+        return await self._reader.worker(worker)
 
     async def workflow(self, workflow: str) -> Workflow:
         return await self._reader.workflow(workflow)

@@ -144,7 +144,7 @@ class Transport:
         )
 
     def _unreachable(self, error: httpx2.TransportError) -> ApiUnreachable:
-        return ApiUnreachable(f"can't reach the API at {self.url}: {_cause_of(error)}")
+        return ApiUnreachable(f"can't reach the API at {self.url}: {cause_of(error)}")
 
     def _notices(self, error: WorkronError) -> tuple[str, str]:
         """What to say when this begins, and when it is over."""
@@ -180,7 +180,7 @@ def _is_final(error: BaseException) -> bool:
     return any(isinstance(cause, (socket.gaierror, ssl.SSLError)) for cause in _chain(error))
 
 
-def _cause_of(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Return the operating system's words where there are any, e.g. `connection refused`."""
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.strerror:

@@ -1,9 +1,9 @@
 """Looking at jobs, cancelling and retrying them."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,45 +11,18 @@ from api import body, openapi, problems, schemas
 from api.bodies import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN, Run
 from api.context import context_of
 from api.output import FollowedOutput, StoredOutput
+from api.queries import StrictQuery, WaitSeconds
 from workron import ids
-from workron.durations import parse_duration
 from workron.errors import NotFound
 from workron.listing import JobFilter
 from workron.models import Cancelled, Status
 
 router = APIRouter(tags=["jobs"])
 
-_LONGEST_WAIT_S: Final = 60
 _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
 
 
-def _seconds(value: Any) -> Any:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return parse_duration(value)
-
-
-WaitSeconds = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    Field(ge=0, le=_LONGEST_WAIT_S, allow_inf_nan=False),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0, "maximum": _LONGEST_WAIT_S},
-                {"type": "string", "pattern": r"^([0-9]{1,4}ms|[1-5]?[0-9](\.[0-9]{1,3})?s|60s|1m)$"},
-            ]
-        }
-    ),
-]
-
-
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-
-class ListQuery(_Query):
+class ListQuery(StrictQuery):
     status: Status | None = None
     queue: Annotated[str, Field(pattern=QUEUE_PATTERN)] | None = None
     name: Annotated[str, Field(min_length=1, max_length=200, pattern=NAME_PATTERN)] | None = None
@@ -59,12 +32,12 @@ class ListQuery(_Query):
     """`next_cursor` of the page before."""
 
 
-class WaitQuery(_Query):
+class WaitQuery(StrictQuery):
     wait: WaitSeconds = 0
     """Answer when the job has ended, or after so long (seconds, or like `500ms`, `30s`); at most 60 s."""
 
 
-class OutputQuery(_Query):
+class OutputQuery(StrictQuery):
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0
     """First byte to send, counted in all that the command wrote."""
     follow: bool = False
@@ -170,11 +143,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
 
 
 async def _run(request: Request) -> int | None:
-    raw = await body.read(request, context_of(request).settings.max_body)
-    if not raw:
-        return None
-    body.require_json(request)
-    return body.parse(Run, raw).run
+    return (await body.optional(Run, request, context_of(request).settings.max_body)).run
 
 
 def _checked(job_id: str) -> str:

@@ -29,7 +29,6 @@ router = APIRouter(tags=["system"])
 async def change_queue(request: Request, queue: Annotated[str, Path(pattern=QUEUE_PATTERN)]) -> Response:
     """Set how many jobs may wait in a queue; it need not hold jobs yet."""
     context = context_of(request)
-    body.require_json(request)
-    change = body.parse(QueueChange, await body.read(request, context.settings.max_body))
+    change = await body.required(QueueChange, request, context.settings.max_body)
     changed = await context.store.limit_queue(queue, change.max_pending)
     return schemas.json_response(schemas.queue_document(changed))

@@ -9,7 +9,7 @@ import program  # type: ignore[import-not-found] # its folder is on the path onl
 from bench.quiet import quiet
 from bench.settings import settings_for
 from bench.systems.noop import NoopExecutor
-from workers.source import RedisSource
+from workers.redis_source import RedisSource
 from workers.worker import Worker
 from workron import collector, ids
 from workron.models import Claim, NewJob

@@ -6,7 +6,8 @@ local CLAIM_FIELDS = {
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
-local HANDED = 16 -- most jobs given at once to a worker that did not ask in this moment
+local LEASES = P .. 'leases'
+local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
 -- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
@@ -50,19 +51,20 @@ local function pop_call(queue)
   return call
 end
 
-local function start(id, row, worker, fence, lease_ms)
+-- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
+local function start(id, row, worker, number, lease_ms, until_text)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
-  local key = job_key(id)
-  redis.call('HSET', key, 'status', 'running', 'attempts', int(attempt), 'fence', int(fence),
+  local key, fence = job_key(id), int(number)
+  redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. int(fence) .. ' ' .. NOW_TEXT, 'PX', lease_ms)
-  index(P .. 'leases', id, NOW + tonumber(lease_ms))
+  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  index(LEASES, id, until_text)
   count(queue_key(row[2] or 'default'), 'running', 1)
   if row[5] then
     count(P .. 'workflow:' .. row[5], 'running', 1)
   end
   append(moves, 'running', id)
-  return claim_row(id, int(fence), attempt, row)
+  return claim_row(id, fence, attempt, row)
 end
 
 -- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
@@ -71,7 +73,7 @@ end
 -- whether the budget ended before the queues did.
 local function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
-  local fence = next_fence(floor)
+  local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call = pop_call(queue)
     while #claims < limit and budget > 0 do
@@ -87,7 +89,7 @@ local function claim(worker, queues, limit, lease_ms, floor)
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
           fence = fence + 1
-          claims[#claims + 1] = start(id, row, worker, fence, lease_ms)
+          claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
           count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
         end
       end
@@ -144,11 +146,14 @@ end
 local function park(worker, key, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local until_ms = int(NOW + park_ms)
   local spot = table.concat({ inbox, int(limit), lease_ms, int(floor), queues }, ' ')
-  redis.call('HSET', key, 'request', request, 'claims', '', 'parked', spot)
-  redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
+  redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', '', 'parked', spot)
+  redis.call('PEXPIRE', key, int(math.max(2 * tonumber(lease_ms), park_ms)))
   for queue in string.gmatch(queues, '%S+') do
-    redis.call('ZADD', queue_key(queue) .. ':parked', until_ms, worker)
-    redis.call('PEXPIRE', queue_key(queue) .. ':parked', int(park_ms))
+    local set = queue_key(queue) .. ':parked'
+    redis.call('ZADD', set, until_ms, worker)
+    if redis.call('PTTL', set) < park_ms then
+      redis.call('PEXPIRE', set, int(park_ms))
+    end
   end
 end
 
@@ -177,20 +182,24 @@ local function row_of(job)
 end
 
 -- Lease jobs from `jobs[at]` on to a parked worker and put the claims into its inbox; returns how many. Who has gone
--- meanwhile does not take them out of there: `handed` is how the reaper finds that.
+-- meanwhile does not take them out of there: `handed` is how the reaper finds that. It is written first: without it
+-- nothing is handed over.
 local function hand_over(parked, jobs, at)
   local inbox, limit, lease_ms, floor = string.match(parked.spot, '^(%S+) (%d+) (%d+) (%d+)')
-  local fence, claims = next_fence(tonumber(floor)), {}
+  local about = parked.worker .. ' ' .. parked.request
+  if type(redis.pcall('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)) ~= 'number' then
+    wake(parked)
+    return 0
+  end
+  local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
   for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
     fence = fence + 1
-    claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms)
+    claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)
   end
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   local held = held_text(claims)
-  redis.call('HSET', parked.key, 'claims', held, 'parked', '')
-  local about = parked.worker .. ' ' .. parked.request
-  redis.pcall('RPUSH', P .. 'inbox:' .. inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
-  redis.call('ZADD', P .. 'handed', NOW_TEXT, inbox .. ' ' .. about)
+  redis.call('HSET', parked.key, 'claims', held, 'parked', '', 'handed', inbox)
+  put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
   return #claims
 end
 
@@ -198,9 +207,13 @@ end
 -- are `pending` of these), else pending. Of many jobs the first worker to be woken takes its share.
 local function hand_out(queue, jobs, pending)
   local at = 1
-  if #jobs <= HANDED and pending <= 0 then
+  if #jobs <= to_hand and pending <= 0 then
+    to_hand = to_hand - #jobs
+    for i, job in ipairs(jobs) do
+      job.place = i
+    end
     table.sort(jobs, function(one, other)
-      return one.priority > other.priority or one.priority == other.priority and one.id < other.id
+      return one.priority > other.priority or one.priority == other.priority and one.place < other.place
     end)
     while at <= #jobs do
       local parked = next_parked(queue)
@@ -222,8 +235,19 @@ end
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
 local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
-  local last, held, parked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked'))
+  local last, held, parked, handed, asked =
+    unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'handed', 'inbox'))
+  if limit == 0 and (last ~= request or asked ~= inbox) then
+    return 'EMPTY', {}, -1 -- another one is parked, or it was made again through another inbox: it is answered there
+  end
+  if handed then -- its worker lives, and gets here what it may not have heard of
+    redis.call('ZREM', P .. 'handed', handed .. ' ' .. worker .. ' ' .. last)
+    redis.call('HDEL', key, 'handed')
+  end
   if last == request and held ~= '' then
+    if asked ~= inbox then
+      redis.call('HSET', key, 'inbox', inbox)
+    end
     return 'CLAIMED', claims_held(held), -1
   end
   if last and is_overtaken(request, last) then
@@ -240,7 +264,7 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
     hint_left(queues)
   end
   if #claims > 0 then
-    redis.call('HSET', key, 'request', request, 'claims', held_text(claims))
+    redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', held_text(claims))
     redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
     return 'CLAIMED', claims, next_due_ms()
   end

@@ -194,18 +194,21 @@ local function next_parked(queue)
     end
     local key = P .. 'worker:' .. first[1] .. ':claim'
     local row = redis.pcall('HMGET', key, 'request', 'parked')
-    if (row[2] or '') ~= '' and tonumber(first[2]) >= NOW then
+    if row[1] and string.match(row[2] or '', '^%S+ %d+ %d+ %d+ ') and tonumber(first[2]) >= NOW then
       return { worker = first[1], key = key, request = row[1], spot = row[2] }
     end
   end
 end
 
+local function put_into_inbox(inbox, news)
+  redis.pcall('RPUSH', P .. 'inbox:' .. inbox, news)
+  redis.call('PEXPIRE', P .. 'inbox:' .. inbox, '600000')
+end
+
 -- Have a parked worker look for work.
 local function wake(parked)
-  local key = P .. 'inbox:' .. string.match(parked.spot, '^%S+')
   redis.call('HSET', parked.key, 'parked', '')
-  redis.pcall('RPUSH', key, parked.worker .. ' ' .. parked.request .. '\n')
-  redis.call('PEXPIRE', key, '60000')
+  put_into_inbox(string.match(parked.spot, '^%S+'), parked.worker .. ' ' .. parked.request .. '\n')
 end
 
 -- One hint wakes one worker; who claims and leaves work behind hints again. Nobody is parked: nobody misses it.

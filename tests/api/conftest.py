@@ -19,8 +19,10 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def app(store: Store, settings: Settings) -> DocumentedApi:
-    return create_app(store, settings, KEY)
+async def app(store: Store, settings: Settings) -> AsyncIterator[DocumentedApi]:
+    app = create_app(store, settings, KEY)
+    yield app
+    await app.state.context.aclose()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from servers import start_server
 
 from api import schemas
 from api.app import create_app
-from tests.api.live import AUTHORIZATION, START, environment
+from tests.api.live import AUTHORIZATION, START, environment, outage_lines
 from workron.settings import Settings
 from workron.store import Store
 from workron.valkey import server_binary
@@ -123,10 +123,6 @@ def redis(tmp_path: Path) -> Iterator[Any]:
     one.process.send_signal(signal.SIGCONT)
     one.process.kill()
     one.process.wait(10)
-
-
-def outage_lines(logs: list[Any]) -> list[str]:
-    return [line["event"] for line in logs if line["event"].startswith("redis")]
 
 
 async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(

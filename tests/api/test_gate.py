@@ -123,7 +123,7 @@ async def test_a_wrong_method_is_told_the_right_ones(
     assert method == "HEAD" or slug(response) == "method-not-allowed"
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/jobs/", "/jobs/x/y", "/claims", "/metrics"])
+@pytest.mark.parametrize("path", ["/nowhere", "/jobs/", "/jobs/x/y", "/claim", "/metrics"])
 async def test_an_unknown_path_is_a_problem_too(client: httpx2.AsyncClient, path: str) -> None:
     assert slug(await client.get(path)) == "not-found"
 

@@ -76,7 +76,7 @@ def test_a_wrong_setting_is_told_in_one_line(
         (b"prot = 1\n", "workron.toml: no setting is called 'prot', did you mean port?"),
         (b"port = 'x'\n", "workron.toml: input should be a valid integer"),
         (b"port = \n", "workron.toml is not valid TOML: Invalid value (at line 1"),
-        (b"[api]\nport = 1\n", "no setting is called 'api'"),
+        (b"[server]\nport = 1\n", "no setting is called 'server'"),
         (b"host = '\xff'\n", "workron.toml is not valid UTF-8"),
     ],
 )

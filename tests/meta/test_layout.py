@@ -18,7 +18,7 @@ FIXED = {"pyproject.toml", "compose.yaml", "api", "workers", "reaper", "lua", "t
 OTHERS = {
     *(".ci", ".dockerignore", ".gitignore", "Dockerfile", "Makefile"),
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE"),
-    *("bench", "examples", "workron"),
+    *("bench", "docs", "examples", "workron"),
 }
 MAY_IMPORT_REDIS = re.compile(r"workron/(store\w*|scripts|keys|connection|lane)\.py")
 MAY_SPELL_KEYS = {"workron/keys.py"}

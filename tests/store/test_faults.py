@@ -11,6 +11,7 @@ from servers import Bench
 from workron import ids
 from workron.connection import Command
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
+from workron.exchange import Kept
 from workron.listing import JobFilter
 from workron.models import (
     ClaimRequest,
@@ -68,9 +69,9 @@ async def test_output_refused_by_a_full_server_was_taken_for_stored(bench: Bench
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await bench.client.hset(bench.keys.meta, "full", "1")
-    assert await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, b"abc", 3))]) == {got.fence}
+    assert await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, b"abc", 3))]) == [Kept.FULL]
     await bench.client.hdel(bench.keys.meta, "full")
-    assert await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, b"abcdef", 6))]) == set()
+    assert await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, b"abcdef", 6))]) == [Kept.STORED]
     assert (await store.output(job_id)).head == b"abcdef"
 
 
@@ -319,7 +320,7 @@ async def test_submissions_waited_for_an_outage_one_after_the_other(bench: Bench
     async def away(*_: Any) -> Any:
         nonlocal calls
         calls += 1
-        await asyncio.sleep(0)  # the others come meanwhile
+        await asyncio.sleep(0.01)
         raise StoreUnavailable("away")
 
     store._scripts.submit = away  # type: ignore[method-assign]

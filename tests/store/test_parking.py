@@ -9,7 +9,9 @@ import pytest
 from builders import after, claim, finish, new_job, reap_all, submit
 from servers import Bench
 
-from workron.models import Claim, Claimed, ClaimRequest, News, Outcome, Reason, Status
+from workron.exchange import News
+from workron.listing import JobFilter
+from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Status
 from workron.policy import Policy
 from workron.store import Store
 
@@ -135,6 +137,23 @@ async def test_a_request_is_parked_no_longer_than_it_wanted(bench: Bench) -> Non
     assert (await store.job(job_id)).worker == "w2"
 
 
+async def test_who_waits_longer_is_not_forgotten_because_another_waits_for_less(bench: Bench) -> None:
+    store = bench.store()
+    await ask(store, park_ms=60_000)
+    await ask(store, "w2", park_ms=20)
+    await asyncio.sleep(0.04)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1", "w2") == [1, 0]
+
+
+async def test_who_waits_for_longer_than_two_leases_is_not_forgotten(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=20))
+    await ask(store, park_ms=60_000)
+    await asyncio.sleep(0.06)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1") == [1]
+
+
 async def test_a_limit_of_none_ends_the_parking(bench: Bench) -> None:
     store = bench.store()
     await ask(store)
@@ -253,3 +272,64 @@ async def test_a_second_sequence_of_requests_does_not_disturb_the_first(store: S
     assert one.claims[0].id != other.claims[0].id
     assert (await ask(store, request_id="boot:1")).claims == one.claims
     assert (await ask(store, request_id="boot~2:1")).claims == other.claims
+
+
+async def test_claims_that_were_got_by_asking_again_are_not_taken_back(bench: Bench) -> None:
+    """They run; only the news of them were still in the inbox."""
+    store = bench.store(PATIENT)
+    await store.upkeep.reap()
+    await ask(store)
+    await submit(store, new_job())
+    (got,) = (await ask(store)).claims
+    for _ in range(15):
+        await store.upkeep.reap()
+        await asyncio.sleep(0.1)
+    assert (await store.job(got.id)).status is Status.RUNNING
+
+
+async def test_what_is_noted_of_handed_claims_does_not_pile_up_between_the_reapers_passes(bench: Bench) -> None:
+    store = bench.store()
+    for number in range(1, 50):
+        await ask(store, request_id=f"boot:{number}")
+        await submit(store, new_job())
+        await hear(store)
+    assert await bench.client.zcard(f"{bench.keys.prefix}handed") <= 1
+
+
+async def test_a_request_whose_claims_were_taken_back_is_answered_and_not_parked(store: Store) -> None:
+    """Its worker has to go on to another id; it repeated the old one for ever."""
+    await ask(store)
+    (job_id,) = await submit(store, new_job())
+    news = await hear(store)
+    assert news is not None
+    await store.attempts.release([(job_id, news.claims[0].fence)])
+    again = await ask(store)
+    assert (again.claims, again.answered, again.more) == ((), True, True)
+
+
+async def test_who_is_parked_for_a_short_time_does_not_end_the_parking_of_others(bench: Bench) -> None:
+    store = bench.store()
+    await ask(store, "w1")
+    await ask(store, "w2", park_ms=20)
+    await asyncio.sleep(0.04)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1") == [1]
+
+
+async def test_jobs_of_one_call_start_by_priority_and_then_in_order(store: Store) -> None:
+    await ask(store, limit=4)
+    many = [new_job(priority=priority) for priority in (1, 9, 1, 9)]
+    await submit(store, *many)
+    news = await hear(store)
+    assert news is not None
+    assert [one.id for one in news.claims] == [many[at].id for at in (1, 3, 0, 2)]
+
+
+async def test_one_call_hands_over_few_jobs_to_however_many_queues(bench: Bench) -> None:
+    store = bench.store()
+    for number in range(30):
+        await ask(store, f"w{number}", queues=(f"q{number}",))
+    await submit(store, *(new_job(queue=f"q{number}") for number in range(30)))
+    running = (await store.list_jobs(JobFilter(status=Status.RUNNING))).jobs
+    assert len(running) == 16
+    assert sum(await unheard(bench, *(f"w{number}" for number in range(30)))) == 30, "the others are woken"

@@ -14,14 +14,14 @@ from workron.cli.command import Command
 
 _SECTIONS: Final = {
     "Redis": ("redis", "namespace", "allow_eviction", "data_dir"),
-    "API": ("host", "port", "allowed_hosts", "api_key", "api_key_file", "no_auth", "max_body"),
+    "API": ("host", "port", "allowed_hosts", "api_key", "api_key_file", "no_auth", "unfenced", "max_body"),
     "Backpressure": ("max_pending", "max_pending_total"),
-    "Worker": ("worker_name", "slots", "queues", "kill_grace", "shutdown_grace"),
+    "Worker": ("api", "token", "worker_name", "slots", "queues", "kill_grace", "shutdown_grace"),
     "Recovery": ("lease", "heartbeat", "reap_every", "retry_delay", "retry_max_delay"),
     "Retention": ("retention_done", "retention_failed"),
     "Log": ("log_format", "log_level"),
 }
-_METAVARS: Final = {"redis": "URL", "api_key": "KEY", "api_key_file": "FILE"}
+_METAVARS: Final = {"redis": "URL", "api": "URL", "token": "KEY", "api_key": "KEY", "api_key_file": "FILE"}
 _OTHER_WAYS: Final = (
     "Each setting is also taken from a variable (--data-dir: WORKRON_DATA_DIR) or, as data_dir, from the file "
     "workron.toml in the present directory. Flags go before variables, variables before the file."

@@ -1,5 +1,6 @@
 """Commands that start processes (up, api, worker, reaper), the tour, and what they are set to."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,7 +30,7 @@ def worker(ctx: typer.Context) -> int:
     """Start one worker."""
     from workers.main import run
 
-    return run(_settings(ctx))
+    return run(_from_the_api_if_named(_settings(ctx)))
 
 
 def reaper(ctx: typer.Context) -> int:
@@ -57,6 +58,24 @@ def _settings(ctx: typer.Context) -> "Settings":
     from workron.cli.config import load
 
     return load(flags(ctx))
+
+
+def _from_the_api_if_named(settings: "Settings") -> "Settings":
+    """Take WORKRON_URL where neither Redis nor an API is set, and the key of an API on this machine if none is."""
+    from pydantic import SecretStr
+
+    from workron.cli.connect import locate
+    from workron.local import read_key
+
+    url = settings.api or (None if settings.redis else os.environ.get("WORKRON_URL") or None)
+    if url is None:
+        return settings
+    endpoint = locate(url)  # checks the URL
+    token = settings.token or settings.api_key
+    if token is None:
+        key = read_key(settings.api_key_file) if settings.api_key_file else endpoint.key
+        token = None if key is None else SecretStr(key)
+    return settings.model_copy(update={"api": url, "token": token})
 
 
 def _origin_style(setting: Any) -> str:

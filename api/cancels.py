@@ -1,0 +1,77 @@
+"""Cancels on their way to workers that can only ask: one subscription for all of them."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.outages import OutageWatch
+from workers.redis_source import RedisSource
+from workron.errors import StoreUnavailable
+from workron.signals import happens
+from workron.tasks import end
+
+_KEPT_S: Final = 30.0
+"""A worker that does not ask again for so long is not waited for; heartbeats tell of cancels too."""
+_MOST_KEPT: Final = 1000
+_AGAIN_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Box:
+    fences: dict[int, str] = field(default_factory=dict)
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+    asking: int = 0
+    expiry: asyncio.TimerHandle | None = None
+
+
+class CancelBoard:
+    """Keeps the cancels of workers that ask for them, from one question to the next."""
+
+    def __init__(self, source: RedisSource, stopping: asyncio.Event, outages: OutageWatch) -> None:
+        self._source = source
+        self._stopping = stopping
+        self._outages = outages
+        self._boxes: dict[str, _Box] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def wait(self, worker: str, within_s: float) -> list[tuple[str, int]]:
+        """Return the (job, fence) to cancel as soon as there is one; none after the time, or when the server stops."""
+        box = self._boxes.setdefault(worker, _Box())
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+        box.asking += 1
+        try:
+            if not box.fences and not self._stopping.is_set():
+                await happens(box.filled, within_s=within_s)
+        finally:
+            box.asking -= 1
+            if box.expiry is not None:
+                box.expiry.cancel()
+            box.expiry = asyncio.get_running_loop().call_later(_KEPT_S, self._drop, worker)
+        asked, box.fences = box.fences, {}
+        box.filled.clear()
+        return [(job_id, fence) for fence, job_id in asked.items()]
+
+    async def aclose(self) -> None:
+        for box in self._boxes.values():
+            if box.expiry is not None:
+                box.expiry.cancel()
+        await end([self._reading] if self._reading is not None else [])
+
+    def _drop(self, worker: str) -> None:
+        box = self._boxes[worker]
+        box.expiry = None
+        if not box.asking:  # else a timer is set again when the last one has its answer
+            del self._boxes[worker]
+
+    async def _read(self) -> None:
+        while self._boxes:
+            try:
+                async for worker, job_id, fence in self._source.cancels():
+                    box = self._boxes.get(worker)
+                    if box is not None and len(box.fences) < _MOST_KEPT:
+                        box.fences[fence] = job_id
+                        box.filled.set()
+            except StoreUnavailable as error:
+                self._outages.failed(error)
+                await asyncio.sleep(_AGAIN_S)

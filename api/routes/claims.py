@@ -1,0 +1,146 @@
+"""Claiming jobs over HTTP."""
+
+import asyncio
+import functools
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas, work, work_schemas
+from api.bodies import QueueName
+from api.context import Context, client_left, context_of
+from api.parking import Waiter
+from api.queries import StrictQuery, WaitSeconds
+from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
+from workron.tasks import end
+
+router = APIRouter(tags=["work"])
+
+_PREFERRED_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\b", re.IGNORECASE)
+_PREFER: Final[dict[str, Any]] = {
+    "parameters": [
+        {
+            "name": "Prefer",
+            "in": "header",
+            "required": False,
+            "description": "`wait=SECONDS` (RFC 7240), in place of `wait`; at most 60.",
+            "schema": {"type": "string"},
+        }
+    ]
+}
+_FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
+_BODY_FAILURES: Final = (problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_FAILURES)
+
+
+class NextQuery(StrictQuery):
+    worker_id: work.WorkerId
+    queue: Annotated[list[QueueName], Field(min_length=1, max_length=100)] = Field(
+        default_factory=lambda: [DEFAULT_QUEUE]
+    )
+    """May be repeated: the first one first."""
+    wait: WaitSeconds | None = None
+    """Wait for so long for a job (seconds, or like `500ms`, `30s`); at most 60 s."""
+    request_id: work.RequestId | None = None
+
+
+class CancelsQuery(StrictQuery):
+    worker_id: work.WorkerId
+    wait: WaitSeconds | None = None
+
+
+@router.post(
+    "/claims",
+    operation_id="claim_jobs",
+    response_model=work_schemas.ClaimList,
+    responses=openapi.answers({}, *_BODY_FAILURES),
+    openapi_extra=openapi.body(work.NewClaims) | _PREFER,
+)
+async def claim_jobs(request: Request) -> Response:
+    """Claim jobs, if asked to wait as soon as there are some; none is an empty list."""
+    context = context_of(request)
+    asked = await body.required(work.NewClaims, request, context.settings.max_body)
+    wait_s = _wait(request, asked.wait)
+    with context.parking.enter(asked.worker_id, asked.queues, asked.limit, asked.request_id) as waiter:
+        documents = await _claim(context, request, waiter, wait_s)
+    return schemas.json_response({"data": documents})
+
+
+@router.get(
+    "/jobs/next",
+    operation_id="next_job",
+    response_model=work_schemas.Claim,
+    responses=openapi.answers({204: {"description": "There is no job"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
+    openapi_extra=_PREFER,
+)
+async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Response:
+    """Claim one job, if asked to wait as soon as there is one."""
+    if request.scope.get("workron.head"):
+        detail = "HEAD would claim a job and leave it out of the answer; allowed: GET"
+        return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
+    context = context_of(request)
+    with context.parking.enter(query.worker_id, query.queue, 1, query.request_id) as waiter:
+        documents = await _claim(context, request, waiter, _wait(request, query.wait))
+    headers = {"cache-control": "no-store"}
+    return schemas.json_response(documents[0], headers=headers) if documents else Response(None, 204, headers)
+
+
+@router.get(
+    "/cancels",
+    operation_id="list_cancels",
+    response_model=work_schemas.Cancels,
+    responses=openapi.answers({}, *_FAILURES),
+)
+async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
+    """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
+    context = context_of(request)
+    cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
+    return schemas.json_response({"data": [work_schemas.held_document(*cancel) for cancel in cancels or ()]})
+
+
+async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
+    """Return the documents of claims; who has gone meanwhile gives them back."""
+    parking = context.parking
+    claims: Sequence[Claim] = ()
+    try:
+        claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
+        documents = await _documents(context, claims) if claims else ()
+        if waiter.watching is None:
+            waiter.left = await request.is_disconnected()
+    except BaseException:
+        if claims:
+            await asyncio.shield(parking.give_up(waiter))
+        raise
+    finally:
+        await end([waiter.watching] if waiter.watching else [])
+    if waiter.left:
+        await parking.give_up(waiter)
+        return ()
+    if claims:
+        parking.answered(waiter)
+    return documents
+
+
+async def _documents(context: Context, claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
+    jobs = await context.store.jobs([claim.id for claim in claims])
+    outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
+    broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]
+    if broken:
+        await context.parking.source.exchange("", broken, None)
+    return [
+        work_schemas.claim_document(claim, schemas.job_document(job))
+        for claim, job in zip(claims, jobs, strict=True)
+        if job is not None
+    ]
+
+
+def _wait(request: Request, wait_s: float | None) -> float:
+    if wait_s is not None:
+        return wait_s
+    preferred = _PREFERRED_WAIT.search(request.headers.get("prefer", ""))
+    return min(float(preferred[1]), work.LONGEST_WAIT_S) if preferred else 0.0

@@ -1,0 +1,169 @@
+"""What workers report: heartbeats, output, and how attempts ended. None of it is ever shed."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas, work, work_schemas
+from api.context import Context, context_of
+from api.queries import StrictQuery
+from workron import ids
+from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
+from workron.exchange import Kept
+from workron.models import Beat, Finished, Outcome, Result, Status, Unfenced, Verdict
+
+router = APIRouter(tags=["work"])
+
+_FAILURES: Final = (
+    problems.NOT_FOUND,
+    problems.NOT_RUNNING,
+    problems.LEASE_LOST,
+    problems.TOO_LARGE,
+    problems.UNSUPPORTED_MEDIA_TYPE,
+    problems.VALIDATION,
+    problems.STORE_UNAVAILABLE,
+)
+
+
+class OutputQuery(StrictQuery):
+    fence: work.QueryFence
+    offset: work.QueryOffset = 0
+    """Where the bytes stand in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
+    total: work.QueryCount | None = None
+    """All bytes that the command has written so far; by default it ends with these."""
+
+
+@router.post(
+    "/jobs/{job_id}/heartbeat",
+    operation_id="heartbeat_job",
+    response_model=work_schemas.AttemptBeat,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.MaybeFenced, required=False),
+)
+async def heartbeat_job(request: Request, job_id: str) -> Response:
+    """Renew the lease of one attempt, and learn whether to stop it."""
+    context = context_of(request)
+    fence = await _fence(request, context, job_id)
+    beat = await context.store.attempts.beat(job_id, fence)
+    if beat is Beat.LOST:
+        raise await _why_lost(context, job_id, fence)
+    answer = {"id": job_id, "state": beat, "lease_ms": context.store.policy.lease_ms}
+    return schemas.json_response(answer)
+
+
+@router.post(
+    "/jobs/{job_id}/done",
+    operation_id="finish_job",
+    response_model=work_schemas.Ended,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.Report, required=False),
+)
+async def finish_job(request: Request, job_id: str) -> Response:
+    """Report that an attempt succeeded. A repeat is answered with what was recorded."""
+    context = context_of(request)
+    report = await body.optional(work.Report, request, context.settings.max_body)
+    return await _finish(context, job_id, report, report.success())
+
+
+@router.post(
+    "/jobs/{job_id}/fail",
+    operation_id="fail_job",
+    response_model=work_schemas.Ended,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.FailureReport, required=False),
+)
+async def fail_job(request: Request, job_id: str) -> Response:
+    """Report that an attempt failed; the scheduler decides whether there is another. A repeat changes nothing."""
+    context = context_of(request)
+    report = await body.optional(work.FailureReport, request, context.settings.max_body)
+    return await _finish(context, job_id, report, report.failure())
+
+
+@router.post(
+    "/jobs/{job_id}/release",
+    operation_id="release_job",
+    response_model=work_schemas.Released,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.MaybeFenced, required=False),
+)
+async def release_job(request: Request, job_id: str) -> Response:
+    """Give an attempt back unfinished: the job goes to the head of its queue, and the attempt does not count."""
+    context = context_of(request)
+    fence = await _fence(request, context, job_id)
+    [status] = await context.store.attempts.release([(job_id, fence)])
+    if status is None:
+        raise await _why_lost(context, job_id, fence)
+    return schemas.json_response({"id": job_id, "status": status})
+
+
+_RAW_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "/jobs/{job_id}/output",
+    operation_id="write_output",
+    status_code=204,
+    responses=openapi.answers(
+        {204: {"description": "Stored"}},
+        *(kind for kind in _FAILURES if kind is not problems.UNSUPPORTED_MEDIA_TYPE),
+        problems.STORE_FULL,
+    ),
+    openapi_extra=_RAW_BODY,
+)
+async def write_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
+    """Store a piece of what an attempt has written: the bytes of the body, of whatever content type."""
+    context = context_of(request)
+    patch = work.output_patch(query.offset, await body.read(request, work.STORED), query.total)
+    [kept] = await context.store.attempts.write_output([(_checked(job_id), query.fence, patch)])
+    if kept is Kept.LOST:
+        raise await _why_lost(context, job_id, query.fence)
+    if kept is Kept.FULL:
+        raise StoreFull("the store has no room for output now", retry_after_s=5.0)
+    return Response(None, 204)
+
+
+async def _finish(context: Context, job_id: str, report: work.Report, outcome: Outcome) -> Response:
+    fence = work.fence_of(report.fence, context.settings.unfenced)
+    patch = report.output.to_patch() if report.output else None
+    exchanged = await context.parking.source.exchange("", [Result(_checked(job_id), fence, outcome, patch)], None)
+    [finished] = exchanged.finished
+    if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
+        raise _refusal(finished, fence)
+    return schemas.json_response(work_schemas.ended_document(finished))
+
+
+async def _fence(request: Request, context: Context, job_id: str) -> int | Unfenced:
+    meant = await body.optional(work.MaybeFenced, request, context.settings.max_body)
+    _checked(job_id)
+    return work.fence_of(meant.fence, context.settings.unfenced)
+
+
+def _checked(job_id: str) -> str:
+    if not ids.is_id(job_id):
+        raise NotFound("job", job_id)
+    return job_id
+
+
+async def _why_lost(context: Context, job_id: str, fence: int | Unfenced) -> Exception:
+    job = await context.store.job(job_id)  # NotFound, where that is why
+    return _refusal(Finished(job_id, Verdict.LEASE_LOST, job.status), fence)
+
+
+def _refusal(finished: Finished, fence: int | Unfenced) -> Exception:
+    job_id = finished.id
+    if finished.verdict is Verdict.UNKNOWN:
+        return NotFound("job", job_id)
+    if finished.status is None:
+        return Conflict(f"what is stored of job {job_id} can't be read")
+    if finished.status is not Status.RUNNING:
+        return NotRunning(f"job {job_id} does not run: it is {finished.status}")
+    if isinstance(fence, int):
+        return LeaseLost(f"job {job_id} runs under another fence than {fence}: its lease was lost, or given back")
+    return LeaseLost(f"a claim of job {job_id} was lost or given back: send the fence, to say which one is meant")

@@ -1,0 +1,125 @@
+"""What concerns whole workers: many reports in one call, and who they are."""
+
+import time
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas, work, work_schemas
+from api.context import context_of
+from workron.exchange import Exchanged
+from workron.models import Claimed, ClaimRequest, WorkerState
+
+router = APIRouter(tags=["work"])
+
+REGISTERED_MS: Final = 90_000
+"""How long a worker is known that registered, or has sent a heartbeat, at least: nobody knows how often it does."""
+_FAILURES: Final = (
+    problems.TOO_LARGE,
+    problems.UNSUPPORTED_MEDIA_TYPE,
+    problems.VALIDATION,
+    problems.STORE_UNAVAILABLE,
+)
+
+
+@router.post(
+    "/exchange",
+    operation_id="exchange",
+    response_model=work_schemas.Exchange,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.NewExchange),
+)
+async def exchange(request: Request) -> Response:
+    """Report results, give claims back and claim more in one call; it does not wait.
+
+    It is safe to repeat: results are told by their fence, claims by `request_id`.
+    """
+    context = context_of(request)
+    sent = await body.required(work.NewExchange, request, context.settings.max_body)
+    results = [result.to_result() for result in sent.results]
+    if sent.released:
+        await context.store.attempts.release([(held.id, held.fence) for held in sent.released])
+    claim = None
+    if sent.claim is not None and not context.stopping.is_set():
+        part = sent.claim
+        claim = ClaimRequest(sent.worker_id, part.queues, part.limit, part.request_id, inbox=context.instance)
+    exchanged = Exchanged([], Claimed(), propagating=False)
+    if results or claim is not None:
+        exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
+    fences = [result.fence for result in sent.results]
+    return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))
+
+
+@router.post(
+    "/heartbeats",
+    operation_id="heartbeat",
+    response_model=work_schemas.Beats,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.NewHeartbeats),
+)
+async def heartbeat(request: Request) -> Response:
+    """Tell that a worker lives, renew the leases of all it runs, and learn which to stop."""
+    context = context_of(request)
+    sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
+    held = [(one.id, one.fence) for one in sent.held]
+    beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), held)
+    data = [work_schemas.held_document(job_id, fence, beats[fence]) for job_id, fence in held]
+    return schemas.json_response({"data": data, "lease_ms": context.store.policy.lease_ms})
+
+
+@router.post(
+    "/outputs",
+    operation_id="write_outputs",
+    response_model=work_schemas.Outputs,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.NewOutputs),
+)
+async def write_outputs(request: Request) -> Response:
+    """Store pieces of what many attempts have written."""
+    context = context_of(request)
+    sent = await body.required(work.NewOutputs, request, context.settings.max_body)
+    patches = [(one.id, one.fence, one.output.to_patch()) for one in sent.data]
+    kept = await context.store.attempts.write_output(patches) if patches else []
+    data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, kept, strict=True)]
+    return schemas.json_response({"data": data})
+
+
+@router.post(
+    "/workers/register",
+    operation_id="register_worker",
+    status_code=201,
+    response_model=schemas.Worker,
+    responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=openapi.body(work.NewWorker),
+)
+async def register_worker(request: Request) -> Response:
+    """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
+    context = context_of(request)
+    sent = await body.required(work.NewWorker, request, context.settings.max_body)
+    info = sent.to_info(_now_ms())
+    await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
+    return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
+
+
+@router.post(
+    "/workers/{worker_id}/heartbeat",
+    operation_id="heartbeat_worker",
+    response_model=schemas.Worker,
+    responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
+)
+async def heartbeat_worker(request: Request, worker_id: str) -> Response:
+    """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""
+    context = context_of(request)
+    info = await context.store.worker(worker_id)
+    await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
+    return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())))
+
+
+def _ttl_ms(lease_ms: int) -> int:
+    return max(REGISTERED_MS, 3 * lease_ms)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,257 @@
+"""The bodies that workers send: strict models, and their way into the store's nouns."""
+
+import base64
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from api.bodies import ID_PATTERN, RFC3339, Body, QueueName, epoch_ms, or_with_a_point
+from workers.output import harmless, last_bytes
+from workron.errors import InvalidRequest, TooLarge
+from workron.exchange import MAX_BEATS, MAX_RESULTS
+from workron.models import (
+    DEFAULT_QUEUE,
+    OUTPUT_HEAD,
+    OUTPUT_TAIL,
+    Outcome,
+    OutputPatch,
+    Reason,
+    Result,
+    Unfenced,
+    WorkerInfo,
+)
+
+STORED: Final = OUTPUT_HEAD + OUTPUT_TAIL
+"""Bytes kept of one attempt's output."""
+LONGEST_WAIT_S: Final = 60
+_NAME: Final = r"^[\x21-\x7e]{1,100}$"
+_BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+_ERROR_BYTES: Final = 4096
+
+
+def _is_no_key(worker: str) -> str:
+    if ":claim" in worker:
+        raise ValueError("must not contain :claim")
+    return worker
+
+
+WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]
+"""No spaces: in Redis, names stand between spaces."""
+RequestId = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7d]{1,100}$")]
+"""No tilde: it marks the second sequence of requests of Workron's own worker, which does not wait."""
+JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+Fence = Annotated[int, Field(ge=1, le=2**53), or_with_a_point]
+Queues = Annotated[list[QueueName], Field(min_length=1, max_length=100)]
+QueryFence = Annotated[int, Field(ge=1, le=2**53)]
+QueryOffset = Annotated[int, Field(ge=0, le=STORED)]
+QueryCount = Annotated[int, Field(ge=0, le=2**53)]
+_Count = Annotated[int, Field(ge=0, le=2**53), or_with_a_point]
+_Small = Annotated[int, Field(ge=-(2**31), le=2**31 - 1), or_with_a_point]
+_Short = Annotated[str, StringConstraints(max_length=1000)]
+FailureReason = Literal["exit_code", "signal", "timeout", "worker_lost", "cancelled", "spawn"]
+
+
+class NewClaims(Body):
+    """Ask for jobs."""
+
+    worker_id: WorkerId
+    queues: Queues = Field(default_factory=lambda: [DEFAULT_QUEUE])
+    """The first one first."""
+    limit: Annotated[int, Field(ge=1, le=MAX_RESULTS), or_with_a_point] = 1
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)] | None = None
+    """Seconds to wait for a job; by default as the header `Prefer: wait=` says, else not at all."""
+    request_id: RequestId | None = None
+    """A new one for each request. If no answer came, repeat the request with its id: it gets the same claims."""
+
+
+class Held(Body):
+    """A claim that the worker holds."""
+
+    id: JobId
+    fence: Fence
+
+
+class OutputPiece(Body):
+    """A piece of the output, as `text` or as `base64`."""
+
+    offset: Annotated[int, Field(ge=0, le=STORED), or_with_a_point] = 0
+    """Where it stands in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
+    total: _Count | None = None
+    """All bytes that the command has written so far; by default it ends with this piece."""
+    text: Annotated[str, StringConstraints(max_length=STORED)] | None = None
+    base64: Annotated[str, StringConstraints(max_length=2 * STORED, pattern=_BASE64)] | None = None
+
+    def to_patch(self) -> OutputPatch:
+        """Return the store's form; TooLarge if it would stand outside of what is stored."""
+        data = (self.text or "").encode() if self.base64 is None else base64.b64decode(self.base64)
+        return output_patch(self.offset, data, self.total)
+
+
+def output_patch(offset: int, data: bytes, total: int | None) -> OutputPatch:
+    """Return a patch; TooLarge if it would stand outside of what is stored."""
+    if offset + len(data) > STORED:
+        raise TooLarge(f"this piece of output goes beyond byte {STORED:,} of what is stored")
+    return OutputPatch(offset, data, max(offset + len(data), total or 0))
+
+
+class Report(Body):
+    """How an attempt ended. All may be left out."""
+
+    fence: Fence | None = None
+    """The claim's; without it the report is taken only while it can mean no other attempt (setting `unfenced`)."""
+    exit_code: _Small | None = None
+    error: Annotated[str, StringConstraints(max_length=65_536)] | None = None
+    """One paragraph for people; its last 4 KiB are kept."""
+    output: OutputPiece | None = None
+    """The last piece of the output, or all of it."""
+
+    def success(self) -> Outcome:
+        return Outcome(None, exit_code=self.exit_code or 0)
+
+
+class FailureReport(Report):
+    """How an attempt failed. All may be left out."""
+
+    reason: FailureReason | None = None
+    """`signal` by default if there is one, else `exit_code`."""
+    signal: Annotated[int, Field(ge=1, le=128), or_with_a_point] | None = None
+
+    def failure(self) -> Outcome:
+        by_default = Reason.EXIT_CODE if self.signal is None else Reason.SIGNAL
+        reason = by_default if self.reason is None else Reason(self.reason)
+        error = None if self.error is None else last_bytes(harmless(self.error), _ERROR_BYTES)
+        return Outcome(reason, self.exit_code, self.signal, error)
+
+
+class JobResult(FailureReport):
+    """How one of many attempts ended; without a `reason` it succeeded."""
+
+    id: JobId
+    fence: Fence
+
+    def to_result(self) -> Result:
+        outcome = self.success() if self.reason is None else self.failure()
+        return Result(self.id, self.fence, outcome, self.output.to_patch() if self.output else None)
+
+
+class MaybeFenced(Body):
+    """The claim that is meant."""
+
+    fence: Fence | None = None
+
+
+class ClaimPart(Body):
+    """Ask for jobs in the same call."""
+
+    request_id: Annotated[str, StringConstraints(pattern=_NAME)]
+    queues: Queues
+    limit: Annotated[int, Field(ge=0, le=MAX_RESULTS), or_with_a_point]
+    """0 asks only what this request has got already."""
+
+
+class NewExchange(Body):
+    """Results, claims given back, and a request for more, in one call."""
+
+    worker_id: WorkerId
+    results: Annotated[list[JobResult], Field(max_length=MAX_RESULTS)] = Field(default_factory=list)
+    released: Annotated[list[Held], Field(max_length=MAX_RESULTS)] = Field(default_factory=list)
+    claim: ClaimPart | None = None
+
+
+class NewOutput(Held):
+    """A piece of the output of one of many attempts."""
+
+    output: OutputPiece
+
+
+class NewOutputs(Body):
+    """Pieces of the output of many attempts."""
+
+    data: Annotated[list[NewOutput], Field(max_length=MAX_RESULTS)]
+
+
+class AboutWorker(Body):
+    """What a worker says of itself."""
+
+    id: WorkerId
+    host: _Short = ""
+    pid: _Count = 0
+    queues: Queues = Field(default_factory=lambda: [DEFAULT_QUEUE])
+    slots: _Count = 1
+    running: _Count = 0
+    started_at: (
+        Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
+    ) = None
+    version: _Short = ""
+
+    @field_validator("started_at")
+    @classmethod
+    def _started_at_is_a_time(cls, started_at: str | None) -> str | None:
+        if started_at is not None:
+            epoch_ms(started_at)
+        return started_at
+
+    def to_info(self, now_ms: int) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            host=self.host,
+            pid=self.pid,
+            queues=tuple(self.queues),
+            slots=self.slots,
+            running=self.running,
+            started_at_ms=now_ms if self.started_at is None else epoch_ms(self.started_at),
+            version=self.version,
+        )
+
+
+class NewHeartbeats(Body):
+    """A worker lives, and so do these attempts."""
+
+    worker: AboutWorker
+    held: Annotated[list[Held], Field(max_length=MAX_BEATS * 20)] = Field(default_factory=list)
+
+
+class Resources(BaseModel):
+    """What the worker's machine has."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    vram_mb: _Count | None = None
+    memory_mb: _Count | None = None
+
+
+class NewWorker(BaseModel):
+    """A worker makes itself known. Fields that are not named here are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, use_attribute_docstrings=True)
+
+    id: WorkerId
+    exec_addr: _Short | None = None
+    """Where it can be reached; only shown."""
+    resources: Resources | None = None
+    tags: Annotated[list[_Short], Field(max_length=100)] | None = None
+
+    def to_info(self, now_ms: int) -> WorkerInfo:
+        given: dict[str, Any] = self.resources.model_dump(exclude_none=True) if self.resources else {}
+        return WorkerInfo(
+            id=self.id,
+            host=(self.exec_addr or "").rpartition(":")[0] or self.exec_addr or "",
+            pid=0,
+            queues=(DEFAULT_QUEUE,),
+            slots=1,
+            running=0,
+            started_at_ms=now_ms,
+            version="",
+            exec_addr=self.exec_addr,
+            resources={name: value for name, value in given.items() if name in Resources.model_fields},
+            tags=tuple(self.tags or ()),
+        )
+
+
+def fence_of(fence: int | None, unfenced: Literal["never", "safe", "always"]) -> int | Unfenced:
+    """Return the fence of a report, or how one without is taken; InvalidRequest if it is not."""
+    if fence is not None:
+        return fence
+    if unfenced == "never":
+        raise InvalidRequest("send the fence of the claim; reports without are not taken here", field="fence")
+    return unfenced

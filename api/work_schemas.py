@@ -1,0 +1,152 @@
+"""The documents that workers get: models for the OpenAPI document, plain dicts for speed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from api.schemas import Answer, Job
+from workron import models
+from workron.exchange import Exchanged, Kept
+from workron.models import Beat, Finished, Status, Verdict
+
+
+class Claim(Job):
+    """A job, and the right to run one attempt of it until its lease ends."""
+
+    attempt: int
+    fence: int
+    """Grows with every claim; send it with every report."""
+    lease_ms: int
+    """Heartbeats renew the lease. Count it from when the claim was asked for."""
+
+
+class ClaimList(Answer):
+    data: list[Claim]
+
+
+class Ended(Answer):
+    """What was made of a report: the job's status after it."""
+
+    id: str
+    status: Status
+    verdict: Literal["accepted", "recorded"]
+    """`recorded`: the same report was accepted before."""
+
+
+class Released(Answer):
+    id: str
+    status: Status
+
+
+class AttemptBeat(Answer):
+    id: str
+    state: Literal["ok", "cancel"]
+    """`cancel`: stop the command and report how it ended."""
+    lease_ms: int
+
+
+class HeldBeat(Answer):
+    id: str
+    fence: int
+    state: Beat
+    """`cancel`: stop the command and report; `lost`: kill it, nobody wants its result."""
+
+
+class Beats(Answer):
+    data: list[HeldBeat]
+    lease_ms: int
+
+
+class HeldOutput(Answer):
+    id: str
+    fence: int
+    state: Kept
+    """`lost`: the lease is; `full`: there is no room now, send it later, or all from its beginning with the result."""
+
+
+class Outputs(Answer):
+    data: list[HeldOutput]
+
+
+class Held(Answer):
+    id: str
+    fence: int
+
+
+class Cancels(Answer):
+    data: list[Held]
+
+
+class ExchangedResult(Answer):
+    id: str
+    fence: int
+    verdict: Verdict
+    status: Status | None
+
+
+class ShortClaim(Answer):
+    """What is needed to run one attempt of a job."""
+
+    id: str
+    fence: int
+    attempt: int
+    lease_ms: int
+    queue: str
+    command: str | None
+    argv: list[str] | None
+    timeout: float | None
+    env: dict[str, str]
+    cwd: str | None
+
+
+class Exchange(Answer):
+    results: list[ExchangedResult]
+    claims: list[ShortClaim]
+    more: bool
+    """There may be more: ask again at once."""
+    spent: bool
+    """This request has got claims before, and holds none of them any more: make a new one."""
+    next_due: float | None
+    """Seconds until the next scheduled job; null if there is none."""
+    lease_ms: int
+
+
+def claim_document(claim: models.Claim, job: Mapping[str, Any]) -> dict[str, Any]:
+    return {**job, "attempt": claim.attempt, "fence": claim.fence, "lease_ms": claim.lease_ms}
+
+
+def ended_document(finished: Finished) -> dict[str, Any]:
+    return {"id": finished.id, "status": finished.status, "verdict": finished.verdict}
+
+
+def held_document(job_id: str, fence: int, state: str | None = None) -> dict[str, Any]:
+    return {"id": job_id, "fence": fence, **({"state": state} if state is not None else {})}
+
+
+def exchange_document(fences: Sequence[int], exchanged: Exchanged, lease_ms: int) -> dict[str, Any]:
+    claimed = exchanged.claimed
+    return {
+        "results": [
+            {"id": finished.id, "fence": fence, "verdict": finished.verdict, "status": finished.status}
+            for fence, finished in zip(fences, exchanged.finished, strict=True)
+        ],
+        "claims": [_short_claim(claim) for claim in claimed.claims],
+        "more": claimed.more,
+        "spent": claimed.answered and not claimed.claims,
+        "next_due": None if claimed.next_due_in_ms is None else claimed.next_due_in_ms / 1000,
+        "lease_ms": lease_ms,
+    }
+
+
+def _short_claim(claim: models.Claim) -> dict[str, Any]:
+    return {
+        "id": claim.id,
+        "fence": claim.fence,
+        "attempt": claim.attempt,
+        "lease_ms": claim.lease_ms,
+        "queue": claim.queue,
+        "command": claim.command,
+        "argv": claim.argv,
+        "timeout": None if claim.timeout_ms is None else claim.timeout_ms / 1000,
+        "env": claim.env,
+        "cwd": claim.cwd,
+    }

@@ -1,0 +1,18 @@
+-- unfenced: reports that name no fence, from workers that know of none.
+
+-- Return the fence that a report means. In place of one it may have `safe`: the last attempt's, unless an earlier
+-- one of this run was lost or given back, for then its worker may be the one that reports; or `always`: the last attempt's
+-- whatever was before, and the job is marked. '' matches no attempt.
+local function meant_fence(id, fence)
+  if fence ~= 'safe' and fence ~= 'always' then
+    return fence
+  end
+  local row = redis.pcall('HMGET', job_key(id), 'fence', 'ended_fence', 'releases', 'losses', 'status')
+  if type(row) ~= 'table' or row.err or fence == 'safe' and (row[3] or row[4]) then
+    return ''
+  end
+  if fence == 'always' and row[5] == 'running' then
+    redis.call('HSET', job_key(id), 'unfenced', '1')
+  end
+  return row[1] or row[2] or ''
+end

@@ -1,0 +1,97 @@
+"""A worker on a source that answers as it is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from workers.executor import Executor
+from workers.worker import Worker
+from workron.errors import StoreUnavailable
+from workron.exchange import Exchanged, Kept, News
+from workron.models import (
+    Beat,
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Finished,
+    OutputPatch,
+    Result,
+    Status,
+    Verdict,
+    WorkerInfo,
+)
+from workron.settings import Settings
+
+Until = Callable[..., Awaitable[None]]
+
+
+class Scripted:
+    """A source that answers each exchange with the next item of `answers`, with nothing when there is none."""
+
+    def __init__(self, lease_ms: int = 30_000) -> None:
+        self.lease_ms = lease_ms
+        self.answers: list[Any] = []
+        self.requests: list[ClaimRequest | None] = []
+        self.results: list[list[Result]] = []
+        self.released: list[tuple[str, int]] = []
+        self.written: list[OutputPatch] = []
+        self.inbox: asyncio.Queue[News] = asyncio.Queue()
+        self.asked: asyncio.Queue[tuple[str, str, int]] = asyncio.Queue()
+        self.writing = asyncio.Event()
+        self.writing.set()
+        self.refusals = 0
+        self.beats: dict[int, Beat] = {}
+        self.beat_takes_s = 0.0
+
+    def claims(self, *claims: Claim, **more: Any) -> None:
+        self.answers.append(Claimed(claims, answered=bool(claims), **more))
+
+    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        self.requests.append(request)
+        self.results.append(list(results))
+        answer = self.answers.pop(0) if self.answers else Claimed(parked=bool(request and request.park_ms))
+        if callable(answer):
+            answer = await answer()
+        if isinstance(answer, Exception):
+            raise answer
+        return Exchanged([Finished(one.id, Verdict.ACCEPTED, Status.DONE) for one in results], answer, False)
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+        await asyncio.sleep(self.beat_takes_s)
+        return {fence: self.beats.get(fence, Beat.OK) for _, fence in held}
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        self.released += held
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
+        await self.writing.wait()
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("away")
+        self.written += [patch for _, _, patch in patches]
+        return [Kept.STORED] * len(patches)
+
+    async def news(self, worker: str) -> News | None:
+        return await self.inbox.get()
+
+    def request_id(self) -> str:
+        """The id of the last claim request."""
+        return [request for request in self.requests if request is not None][-1].request_id
+
+    async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        while True:
+            yield await self.asked.get()
+
+    async def aclose(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def working(source: Scripted, slots: int = 1, **settings: Any) -> AsyncIterator[Worker]:
+    async with Executor(kill_grace_s=0.2) as executor:
+        worker = Worker(Settings(slots=slots, **settings), source, executor)
+        task = asyncio.create_task(worker.run())
+        yield worker
+        worker.stop_now()
+        await asyncio.wait_for(task, 10)

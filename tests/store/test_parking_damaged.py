@@ -1,0 +1,50 @@
+"""Parked requests among damaged keys: who waits must not cost those who submit."""
+
+import pytest
+from builders import claim, new_job, reap_all, submit
+from servers import Bench
+
+from workron.models import ClaimRequest, Status
+from workron.store import Store
+
+pytestmark = pytest.mark.damaged
+
+
+async def ask(store: Store) -> None:
+    await store.attempts.claim(ClaimRequest("w1", ("default",), 1, "boot:1", park_ms=60_000))
+
+
+@pytest.mark.parametrize("spot", ["x", "w1 1 300", ""])
+async def test_a_worker_whose_request_is_damaged_does_not_stop_the_submissions_of_others(
+    bench: Bench, spot: str
+) -> None:
+    store = bench.store()
+    await ask(store)
+    await bench.client.hset(f"{bench.keys.worker('w1')}:claim", "parked", spot)
+    (job_id,) = await submit(store, new_job())
+    assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [job_id.encode()]
+
+
+@pytest.mark.parametrize("key", ["handed", "inbox:w1", "queue:default:parked", "worker:w1:claim"])
+async def test_a_damaged_key_of_those_who_wait_spares_the_jobs(bench: Bench, key: str) -> None:
+    """The submission was half written, and the reaper lost what it had to write."""
+    store = bench.store()
+    await submit(store, new_job())
+    (lost,) = await claim(store, worker="w2")
+    await ask(store)
+    await bench.client.set(f"{bench.keys.prefix}{key}", "x")
+    (job_id,) = await submit(store, new_job())
+    await reap_all(store)
+    assert (await store.job(lost.id)).status is Status.PENDING
+    waiting = await bench.client.lrange(bench.keys.pending("default", 5), 0, -1)
+    assert lost.id.encode() in waiting
+    assert (await store.job(job_id)).status is Status.RUNNING or job_id.encode() in waiting
+
+
+async def test_news_that_nobody_can_read_say_look_for_yourself(bench: Bench) -> None:
+    store = bench.store()
+    await bench.client.rpush(bench.keys.inbox("w1"), "x")
+    async with store.attempts.own_connection() as waiting:
+        news = await store.attempts.news("w1", waiting, 0.01)
+    assert news is not None
+    assert news.claims == ()

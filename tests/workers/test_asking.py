@@ -1,0 +1,226 @@
+"""How a worker asks for jobs: requests, parked requests and their news, calls side by side."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from pretend_worker import claim_for
+from scripted_source import Scripted, Until, working
+
+from workers.guardian import boottime_s
+from workron.exchange import News
+from workron.models import (
+    Claimed,
+)
+
+
+async def test_news_of_a_parked_request_start_its_jobs_once(wait_until: Until) -> None:
+    """The same claims come again if the request is made again before the news arrive."""
+    source = Scripted()
+    async with working(source, slots=2) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        claim = claim_for("sleep 5", fence=7)
+        await source.inbox.put(News(worker.id, source.request_id(), (claim,)))
+        await wait_until(lambda: worker._held)
+        (attempt,) = worker._held.values()
+        await source.inbox.put(News(worker.id, source.requests[0].request_id, (claim,)))  # type: ignore[union-attr]
+        await wait_until(source.inbox.empty)
+        assert list(worker._held.values()) == [attempt]
+
+
+async def test_who_was_handed_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
+    source = Scripted()
+    async with working(source, slots=3) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        first = source.request_id()
+        await source.inbox.put(News(worker.id, first, (claim_for("sleep 5", fence=7),)))
+        await wait_until(lambda: source.request_id() != first, within_s=5)
+        assert source.requests[-1] is not None
+        assert source.requests[-1].limit == 2
+
+
+async def test_who_got_less_than_it_asked_for_asks_for_its_other_slots(wait_until: Until) -> None:
+    """It was neither parked nor told of more: its free slots were forgotten until a job ended."""
+    source = Scripted()
+    source.claims(claim_for("sleep 5", fence=7))
+    async with working(source, slots=3) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None, within_s=5)
+        assert source.requests[-1] is not None
+        assert source.requests[-1].limit == 2
+
+
+async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_until: Until) -> None:
+    """The inbox is read on a connection of its own: it can be faster than the answer that says "parked"."""
+    source = Scripted()
+    reached = asyncio.Event()
+
+    async def slow() -> Claimed:
+        await reached.wait()
+        return Claimed(parked=True)
+
+    source.answers.append(slow)
+    async with working(source) as worker:
+        await wait_until(lambda: source.requests)
+        await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
+        await wait_until(lambda: worker._held)
+        reached.set()
+        await wait_until(lambda: any(source.results))
+
+
+async def test_the_lease_of_what_was_handed_over_counts_from_the_request_that_was_parked(wait_until: Until) -> None:
+    """Nobody but the server knows when the claims were made, only that it was not before."""
+    source = Scripted(lease_ms=600)
+    async with working(source) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        parked_at, parked = worker._first.parked_at, source.request_id()
+        assert parked_at is not None
+        worker._look_in(None)
+        await wait_until(lambda: boottime_s() - parked_at > 0.7)
+        await source.inbox.put(News(worker.id, parked, (claim_for("true", fence=7),)))
+        await wait_until(lambda: source.released == [("job-7", 7)])
+    assert not any(source.results)
+
+
+async def test_a_parked_request_is_made_again_when_its_time_has_passed(wait_until: Until) -> None:
+    """A wake-up may be lost together with the worker that took it."""
+    source = Scripted(lease_ms=300)
+    async with working(source):
+        await wait_until(lambda: len(source.requests) >= 3, within_s=5)
+    assert len({request.request_id for request in source.requests if request is not None}) == 1
+
+
+async def test_a_stopping_worker_gives_back_what_its_parked_request_has_got(wait_until: Until) -> None:
+    source = Scripted()
+    async with working(source) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        source.claims(claim_for("true", fence=7))
+        worker.stop()
+        await wait_until(lambda: source.released == [("job-7", 7)])
+    assert source.requests[-1] is not None
+    assert source.requests[-1].limit == 0
+    assert not any(source.results)
+
+
+async def test_news_for_a_stopping_worker_are_given_back_unstarted(wait_until: Until) -> None:
+    source = Scripted()
+    leave = asyncio.Event()
+
+    async def slow() -> Claimed:
+        await leave.wait()
+        return Claimed()
+
+    async with working(source) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        source.answers.append(slow)
+        worker.stop()
+        await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
+        await wait_until(source.inbox.empty)
+        leave.set()
+        await wait_until(lambda: source.released == [("job-7", 7)])
+    assert not any(source.results)
+
+
+async def test_a_worker_with_many_slots_has_a_second_call_under_way_while_there_is_plenty(wait_until: Until) -> None:
+    source = Scripted()
+    second_is_there = asyncio.Event()
+
+    async def first() -> Claimed:
+        await second_is_there.wait()
+        return Claimed(parked=True)
+
+    async def second() -> Claimed:
+        second_is_there.set()
+        return Claimed()
+
+    source.claims(*(claim_for("true", fence=fence) for fence in range(1, 33)))
+    source.answers += [first, second]
+    async with working(source, slots=64):
+        await wait_until(second_is_there.is_set)
+        await wait_until(lambda: sum(map(len, source.results)) == 32)
+    one, two, three = source.requests[:3]
+    assert one is not None and two is not None and three is not None  # noqa: PT018 - for the type checker
+    assert one.request_id.rpartition(":")[0] == two.request_id.rpartition(":")[0]
+    assert three.request_id == f"{one.request_id.rpartition(':')[0]}~2:1"
+    assert two.limit + three.limit <= 64
+
+
+async def test_a_stop_waits_for_the_second_call_and_gives_back_what_it_brings(wait_until: Until) -> None:
+    source = Scripted()
+    stopped = asyncio.Event()
+
+    async def never() -> Claimed:
+        await stopped.wait()
+        return Claimed()
+
+    async def late() -> Claimed:
+        await stopped.wait()
+        return Claimed((claim_for("true", fence=99),), answered=True)
+
+    source.claims(*(claim_for("true", fence=fence) for fence in range(1, 33)))
+    source.answers += [never, late]
+    async with working(source, slots=64) as worker:
+        await wait_until(lambda: len(source.requests) == 3)
+        worker.stop()
+        stopped.set()
+        await wait_until(lambda: source.released == [("job-99", 99)])
+
+
+async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until) -> None:
+    """So the server works on one half of the slots while the worker works on the other."""
+    source = Scripted()
+    started_before_the_second_call: list[int] = []
+
+    async def second() -> Claimed:
+        started_before_the_second_call.append(len(worker._held))
+        return Claimed(parked=True)
+
+    source.claims(claim_for("sleep 5", fence=7), claim_for("sleep 5", fence=8), more=True)
+    source.answers.append(second)
+    async with working(source, slots=4) as worker:
+        await wait_until(lambda: started_before_the_second_call)
+        await wait_until(lambda: len(worker._held) == 2)
+    assert started_before_the_second_call == [0]
+
+
+async def test_the_lease_of_claims_got_by_asking_again_counts_from_the_parked_request(wait_until: Until) -> None:
+    """They may have been made as soon as it was parked, and the news of them were lost."""
+    source = Scripted(lease_ms=3000)
+    async with working(source) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        parked_at = worker._first.parked_at
+        assert parked_at is not None
+        await asyncio.sleep(0.3)
+        source.claims(claim_for("sleep 5", fence=7))
+        worker._look_again()
+        await wait_until(lambda: worker._held)
+        assert worker._held[7].deadline <= parked_at + 3
+
+
+async def test_who_is_answered_that_its_claims_are_gone_asks_with_another_id(wait_until: Until) -> None:
+    """It repeated the old one for ever, and looked healthy."""
+    source = Scripted()
+    source.answers.append(Claimed(answered=True, more=True))
+    async with working(source):
+        await wait_until(lambda: len(source.requests) == 2)
+    assert source.requests[0] is not None
+    assert source.requests[1] is not None
+    assert source.requests[0].request_id != source.requests[1].request_id
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+async def test_stopped_commands_are_given_back_however_long_that_takes(wait_until: Until, slots: int) -> None:
+    """Those that ended while others were given back were reported as failed attempts."""
+    source = Scripted()
+    release = source.release
+
+    async def slow(held: Sequence[tuple[str, int]]) -> None:
+        await asyncio.sleep(0.05)
+        await release(held)
+
+    source.release = slow  # type: ignore[method-assign]
+    held = min(slots, 32)
+    source.claims(*(claim_for("sleep 30", fence=fence) for fence in range(1, held + 1)))
+    async with working(source, slots=slots) as worker:
+        await wait_until(lambda: len(worker._held) == held and all(one.started for one in worker._held.values()))
+    assert not any(source.results)
+    assert len(source.released) == held

@@ -1,0 +1,273 @@
+"""One worker, two sources: straight from Redis and over HTTP it does the same."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import new_job, submit
+from conftest import WaitUntil
+from servers import Bench
+
+from api.app import create_app
+from tests.api.live import KEY, running
+from workers.executor import Executor
+from workers.http_source import HttpSource
+from workers.redis_source import RedisSource
+from workers.source import JobSource
+from workers.worker import Worker
+from workron.models import Claimed, ClaimRequest, Reason, Status
+from workron.policy import Policy
+from workron.settings import Settings
+from workron.store import Store
+
+PATIENT = Policy(lease_ms=10_000, pass_ms=100, retry_ms=20)
+HASTY = Policy(lease_ms=1_200, pass_ms=100)
+
+
+class Place:
+    """A store, and workers on it that get their jobs by one of the ways."""
+
+    def __init__(self, how: str, bench: Bench, folder: Path) -> None:
+        self.how = how
+        self._bench = bench
+        self._folder = folder
+        self.store: Store
+
+    @asynccontextmanager
+    async def worker(self, policy: Policy = PATIENT, **settings: Any) -> AsyncIterator[Worker]:
+        self.store = self._bench.store(policy)
+        async with AsyncExitStack() as stack:
+            source = await self._source(policy, stack)
+            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3))
+            lease_s = policy.lease_ms / 1000
+            defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "shutdown_grace": 0.5}
+            worker = Worker(Settings(**{**defaults, **settings}), source, executor)
+            task = asyncio.create_task(worker.run())
+            yield worker
+            worker.stop_now()
+            await asyncio.wait_for(task, 20)
+            await source.aclose()
+
+    async def _source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
+        if self.how == "direct":
+            return RedisSource(self._bench.store(policy))
+        app = create_app(self._bench.store(policy), Settings(data_dir=self._folder), KEY)
+        stack.push_async_callback(app.state.context.aclose)
+        live = await stack.enter_async_context(running(app))
+        return await HttpSource.connect(f"http://127.0.0.1:{live.port}", KEY)
+
+    async def status(self, job_id: str) -> Status:
+        return (await self.store.job(job_id)).status
+
+    def is_(self, job_id: str, status: Status) -> Callable[[], Awaitable[bool]]:
+        async def check() -> bool:
+            return await self.status(job_id) is status
+
+        return check
+
+
+@pytest.fixture(params=["direct", "http"])
+async def place(
+    request: pytest.FixtureRequest, valkey_url: str, namespace: str, tmp_path: Path
+) -> AsyncIterator[Place]:
+    bench = Bench("valkey", valkey_url, namespace)
+    yield Place(request.param, bench, tmp_path)
+    await bench.aclose()
+
+
+async def test_a_job_runs_with_its_environment_and_its_output_is_kept(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker() as worker:
+        env = {"NAME": "wörld"}
+        (job_id,) = await submit(
+            place.store, new_job(command='echo "hello $NAME $WORKRON_ATTEMPT"; pwd', env=env, cwd="/")
+        )
+        await wait_until(place.is_(job_id, Status.DONE))
+        stored = await place.store.job(job_id)
+        assert (stored.exit_code, stored.attempts, stored.worker) == (0, 1, worker.id)
+        assert (await place.store.output(job_id)).head == "hello wörld 1\n/\n".encode()
+
+
+async def test_an_argv_runs_without_a_shell(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(argv=("printf", "%s|", "$HOME", "a b", "")))
+        await wait_until(place.is_(job_id, Status.DONE))
+        assert (await place.store.output(job_id)).head == b"$HOME|a b||"
+
+
+async def test_many_jobs_run_each_once(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(slots=8):
+        ids = await submit(place.store, *(new_job(command=f"echo {n}") for n in range(60)))
+
+        async def all_done() -> bool:
+            return all(job is not None and job.status is Status.DONE for job in await place.store.jobs(ids))
+
+        await wait_until(all_done)
+        assert {job.attempts for job in await place.store.jobs(ids) if job} == {1}
+
+
+async def test_an_idle_worker_starts_what_is_submitted_at_once(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker() as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        await asyncio.sleep(0.2)  # a long poll has to reach the server
+        delays = []
+        for _ in range(5):
+            submitted_at = time.monotonic()
+            (job_id,) = await submit(place.store, new_job())
+            await wait_until(place.is_(job_id, Status.DONE))
+            delays.append(time.monotonic() - submitted_at)
+        assert sorted(delays)[2] < 0.5
+
+
+async def test_output_can_be_followed_while_the_command_runs(
+    place: Place, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    async with place.worker():
+        (job_id,) = await submit(
+            place.store, new_job(command=f"echo one; until [ -e {go} ]; do sleep 0.05; done; echo two")
+        )
+
+        async def first_line() -> bool:
+            return (await place.store.output(job_id)).head == b"one\n"
+
+        await wait_until(first_line)
+        assert await place.status(job_id) is Status.RUNNING
+        go.touch()
+        await wait_until(place.is_(job_id, Status.DONE))
+        assert (await place.store.output(job_id)).head == b"one\ntwo\n"
+
+
+async def test_long_output_keeps_its_head_and_its_tail(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(
+            place.store, new_job(command="head -c 300000 /dev/zero | tr '\\0' a; sleep 1; printf end")
+        )
+        await wait_until(place.is_(job_id, Status.DONE))
+        output = await place.store.output(job_id)
+        assert (len(output.head), output.total, output.tail[-4:]) == (131072, 300003, b"aend")
+
+
+async def test_a_cancel_stops_the_command_before_the_next_heartbeat(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(heartbeat=4.9) as worker:
+        (job_id,) = await submit(place.store, new_job(command="sleep 60"))
+        await wait_until(lambda: worker._held)
+        await asyncio.sleep(0.3)
+        started = time.monotonic()
+        await place.store.cancel(job_id)
+        await wait_until(place.is_(job_id, Status.CANCELLED))
+        assert time.monotonic() - started < 3
+
+
+async def test_a_timeout_stops_the_command(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(command="sleep 60", timeout_ms=200, max_attempts=1))
+        await wait_until(place.is_(job_id, Status.FAILED))
+        assert (await place.store.job(job_id)).reason is Reason.TIMEOUT
+
+
+async def test_the_scheduler_decides_on_the_retry(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(command="echo $WORKRON_ATTEMPT; exit 3", max_attempts=2))
+        await wait_until(place.is_(job_id, Status.FAILED))
+        job = await place.store.job(job_id)
+        assert (job.attempts, job.exit_code, job.reason) == (2, 3, Reason.EXIT_CODE)
+        assert (await place.store.output(job_id)).head == b"2\n"
+
+
+async def test_a_command_that_can_not_start_is_told(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(argv=("/no/such/program",), max_attempts=1))
+        await wait_until(place.is_(job_id, Status.FAILED))
+        job = await place.store.job(job_id)
+        assert job.reason is Reason.SPAWN
+        assert "/no/such/program" in (job.error or "")
+
+
+async def test_heartbeats_keep_a_job_longer_than_its_lease(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(HASTY):
+        (job_id,) = await submit(place.store, new_job(command="sleep 3"))
+
+        async def ended() -> bool:
+            await place.store.upkeep.reap()
+            return await place.status(job_id) is Status.DONE
+
+        await wait_until(ended)
+        assert (await place.store.job(job_id)).attempts == 1
+
+
+async def test_a_command_whose_lease_was_lost_is_killed(place: Place, wait_until: WaitUntil, tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    async with place.worker(HASTY) as worker:
+        command = f"while :; do touch {alive}; sleep 0.05; done"
+        (job_id,) = await submit(place.store, new_job(command=command, queue="default"))
+        await wait_until(alive.exists)
+        (attempt,) = worker._held.values()
+        worker._stopping = True  # so that it does not take the job anew
+        await place.store.attempts.release([(job_id, attempt.claim.fence)])
+        await wait_until(attempt.task.done)
+        alive.unlink()
+        await asyncio.sleep(0.2)
+        assert not alive.exists()
+        assert await place.status(job_id) is Status.PENDING
+
+
+async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
+    place: Place, wait_until: WaitUntil
+) -> None:
+    async with place.worker(shutdown_grace=1.0) as worker:
+        short, long = await submit(place.store, new_job(command="sleep 0.5"), new_job(command="sleep 60"))
+        await wait_until(lambda: len(worker._held) == 2)
+        worker.stop()
+        await wait_until(place.is_(short, Status.DONE))
+        await wait_until(place.is_(long, Status.PENDING))
+        assert (await place.store.job(long)).attempts == 0
+        (late,) = await submit(place.store, new_job())
+        assert await place.status(late) is Status.PENDING
+
+
+async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker() as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        await asyncio.sleep(0.2)
+    (job_id,) = await submit(place.store, new_job())
+    assert await place.status(job_id) is Status.PENDING
+
+
+async def test_who_ends_its_waiting_hangs_up(valkey_url: str, namespace: str, tmp_path: Path) -> None:
+    bench = Bench("valkey", valkey_url, namespace)
+    async with AsyncExitStack() as stack:
+        source = await Place("http", bench, tmp_path)._source(PATIENT, stack)
+        assert isinstance(source, HttpSource)
+        request = ClaimRequest("w1", ("default",), 1, "boot:1", 20_000)
+        assert (await source.exchange("w1", (), request)).claimed.parked
+        assert source._poll is not None
+        assert (await source.exchange("w1", (), replace(request, limit=0, park_ms=0))).claimed == Claimed()
+        assert source._poll.done()
+        await source.aclose()
+    await bench.aclose()
+
+
+async def test_the_worker_is_listed(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(queues=["default", "more"]) as worker:
+
+        async def listed() -> bool:
+            return [state.info.id for state in await place.store.workers()] == [worker.id]
+
+        await wait_until(listed)
+        (state,) = await place.store.workers()
+        assert (state.info.queues, state.info.slots) == (("default", "more"), 2)
+        assert abs(state.info.started_at_ms / 1000 - time.time()) < 30
+
+
+async def test_a_scheduled_job_starts_in_time(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker() as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        started = time.monotonic()
+        (job_id,) = await submit(place.store, new_job(delay_ms=700))
+        await wait_until(place.is_(job_id, Status.DONE))
+        assert 0.65 < time.monotonic() - started < 2

@@ -1,0 +1,113 @@
+"""The worker on a real store and server, where the two could misunderstand each other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from builders import new_job, submit
+from scripted_source import Until
+from servers import Bench
+
+from workers.executor import Executor
+from workers.redis_source import RedisSource
+from workers.worker import Worker
+from workron.exchange import News
+from workron.models import Status
+from workron.policy import Policy
+from workron.settings import Settings
+from workron.store import Store
+
+LEASE_S = 3.0
+PATIENT = Policy(lease_ms=int(LEASE_S * 1000), pass_ms=300, retry_ms=20, stop_ms=500)
+
+
+@pytest.fixture
+async def bench(url: str, namespace: str) -> AsyncIterator[Bench]:  # overrides the one for all kinds of servers
+    bench = Bench("real", url, namespace)
+    yield bench
+    await bench.aclose()
+
+
+@asynccontextmanager
+async def working(bench: Bench, *, slots: int = 4, may_hear: asyncio.Event | None = None) -> AsyncIterator[Worker]:
+    source = RedisSource(bench.store(PATIENT))
+    if may_hear is not None:
+        hear = source.news
+
+        async def late(worker_id: str) -> News | None:
+            await may_hear.wait()
+            return await hear(worker_id)
+
+        source.news = late  # type: ignore[method-assign]
+    async with Executor(kill_grace_s=0.2) as executor:
+        worker = Worker(Settings(slots=slots, lease=LEASE_S), source, executor)
+        task = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop_now()
+            await asyncio.wait_for(task, 10)
+            await source.aclose()
+
+
+async def runs(store: Store, wait_until: Until) -> None:
+    """Submit a job and wait until it is done, long before anybody looks without being told."""
+    (job_id,) = await submit(store, new_job())
+
+    async def done() -> bool:
+        await store.upkeep.reap()
+        await store.upkeep.promote()
+        return (await store.job(job_id)).status is Status.DONE
+
+    await wait_until(done, within_s=4)
+
+
+async def test_free_slots_are_filled_while_another_job_runs(bench: Bench, wait_until: Until) -> None:
+    store = bench.store(PATIENT)
+    await submit(store, new_job(command="sleep 30"))
+    async with working(bench) as worker:
+        await wait_until(lambda: worker._held)
+        await runs(store, wait_until)
+
+
+async def test_a_worker_whose_claims_were_taken_back_works_again(bench: Bench, wait_until: Until) -> None:
+    """It was frozen, or its connection for news was away: it asked with the old id for ever."""
+    store = bench.store(PATIENT)
+    await store.upkeep.reap()
+    may_hear = asyncio.Event()
+    async with working(bench, slots=1, may_hear=may_hear) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        worker._look_in(10)
+        (job_id,) = await submit(store, new_job())
+
+        async def taken_back() -> bool:
+            await store.upkeep.reap()
+            return (await store.job(job_id)).status is Status.PENDING
+
+        await wait_until(taken_back)
+        worker._look_again()
+        await runs(store, wait_until)
+        may_hear.set()
+        await runs(store, wait_until)
+
+
+async def test_a_job_that_can_not_be_read_does_not_stop_its_worker(bench: Bench, wait_until: Until) -> None:
+    store = bench.store(PATIENT)
+    (bad,) = await submit(store, new_job(max_attempts=1))
+    await bench.client.hset(bench.keys.job(bad), "env", "{damaged")
+    async with working(bench):
+
+        async def failed() -> bool:
+            return bool(await bench.client.hget(bench.keys.job(bad), "status") == b"failed")
+
+        await wait_until(failed)
+        await runs(store, wait_until)
+
+
+async def test_what_nobody_can_read_in_the_inbox_does_not_end_the_worker(bench: Bench, wait_until: Until) -> None:
+    store = bench.store(PATIENT)
+    async with working(bench) as worker:
+        await wait_until(lambda: worker._first.parked_at is not None)
+        await bench.client.rpush(bench.keys.inbox(worker.id), "x")
+        await runs(store, wait_until)

@@ -1,0 +1,280 @@
+"""Jobs from the API over HTTP, for machines that must not see Redis. Nothing here needs it installed.
+
+A claim request that finds nothing becomes a long poll; its answer comes as news, as from Redis. While it is open,
+results travel without a claim: the poll has the request. It carries the same request id as the call before it, so
+whichever answer is lost, the next call with that id gets the claims.
+"""
+
+import asyncio
+import base64
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
+
+import httpx2
+import orjson
+
+from workers.guardian import boottime_s
+from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable
+from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
+from workron.models import (
+    Beat,
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Finished,
+    OutputPatch,
+    Result,
+    Status,
+    Verdict,
+    WorkerInfo,
+)
+from workron.times import rfc3339
+from workron.transport import cause_of, is_loopback
+
+_ANSWER_S: Final = 10.0
+"""How long an answer may take, beyond the wait that was asked for."""
+_CONNECT_S: Final = 3.0
+_LONGEST_WAIT_S: Final = 60.0
+_CANCELS_WAIT_S: Final = 30.0
+_KEEP_S: Final = 60.0
+"""Idle connections are dropped before the server does it."""
+_REFUSED: Final = frozenset({401, 403})
+_AWAY: Final = frozenset({429, 500, 502, 503, 504})
+
+
+class HttpSource:
+    """One API server, or several behind one address: none of them keeps anything for us."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self.url: Final = url.rstrip("/")
+        self.lease_ms = 0
+        self._http = httpx2.AsyncClient(
+            base_url=self.url,
+            headers={"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
+            timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
+            limits=httpx2.Limits(keepalive_expiry=_KEEP_S),
+            verify=self.url.startswith("https:"),
+            trust_env=not is_loopback(self.url),
+        )
+        self._worker = ""
+        self._known = asyncio.Event()
+        """Set when the name of the worker is known."""
+        self._poll: asyncio.Task[None] | None = None
+        self._polled = ""
+        """Id of the request that the poll waits for."""
+        self._news: asyncio.Queue[News | StoreUnavailable] = asyncio.Queue()
+
+    @classmethod
+    async def connect(cls, url: str, key: str | None) -> Self:
+        """Ask the API for its lease; StartupError if it won't have us, StoreUnavailable if it does not answer."""
+        source = cls(url, key)
+        try:
+            response = await source._send("POST", "/exchange", {"worker_id": "new"})
+            source.lease_ms = response["lease_ms"]
+        except ApiProblem as problem:
+            await source.aclose()
+            raise StartupError(f"{problem}; is {url} the API of this version?") from problem
+        except KeyRefused as error:
+            await source.aclose()
+            raise StartupError(f"{error}: give it with --token, or set WORKRON_API_KEY") from error
+        except BaseException:
+            await source.aclose()
+            raise
+        return source
+
+    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        self._name(worker)
+        if request is not None and request.limit and self._waits_for(request):
+            finished = await self._exchange(results, None) if results else _NOTHING
+            return Exchanged(finished.finished, Claimed(parked=True), propagating=False)
+        exchanged = await self._exchange(results, request)
+        claimed = exchanged.claimed
+        if request is None or claimed.more or claimed.answered:
+            return exchanged
+        if request.limit == 0:
+            return Exchanged(exchanged.finished, Claimed(await self._end_poll()), propagating=False)
+        if request.park_ms:
+            self._poll, self._polled = asyncio.create_task(self._wait(request)), request.request_id
+            claimed = Claimed(parked=True)  # when scheduled jobs are due is the server's care then
+        return Exchanged(exchanged.finished, claimed, propagating=False)
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+        self._name(info.id)
+        document = {"worker": _about(info), "held": [{"id": job_id, "fence": fence} for job_id, fence in held]}
+        answer = await self._send("POST", "/heartbeats", document)
+        return {beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        for start in range(0, len(held), MAX_RESULTS):
+            released = [{"id": job_id, "fence": fence} for job_id, fence in held[start : start + MAX_RESULTS]]
+            await self._send("POST", "/exchange", {"worker_id": self._worker, "released": released})
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
+        data = [{"id": job_id, "fence": fence, "output": _output(patch)} for job_id, fence, patch in patches]
+        answer = await self._send("POST", "/outputs", {"data": data})
+        return [Kept(piece["state"]) for piece in answer["data"]]
+
+    async def news(self, worker: str) -> News | None:
+        news = await self._news.get()
+        if isinstance(news, StoreUnavailable):
+            raise news
+        return news if news.worker == worker else None
+
+    async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        await self._known.wait()
+        while True:
+            params = {"worker_id": self._worker, "wait": f"{_CANCELS_WAIT_S:g}"}
+            answer = await self._send("GET", "/cancels", params=params, wait_s=_CANCELS_WAIT_S)
+            for cancel in answer["data"]:
+                yield self._worker, cancel["id"], cancel["fence"]
+
+    async def aclose(self) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+            await asyncio.wait([self._poll])
+        await self._http.aclose()
+
+    def _waits_for(self, request: ClaimRequest) -> bool:
+        return self._poll is not None and not self._poll.done() and self._polled == request.request_id
+
+    def _name(self, worker: str) -> None:
+        self._worker = worker
+        self._known.set()
+
+    async def _exchange(self, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        document: dict[str, Any] = {"worker_id": self._worker, "results": [_result(result) for result in results]}
+        if request is not None:
+            part = {"request_id": request.request_id, "queues": list(request.queues), "limit": request.limit}
+            document["claim"] = part | {"limit": min(request.limit, MAX_RESULTS)}
+        answer = await self._send("POST", "/exchange", document)
+        claims = tuple(map(_claim, answer["claims"]))
+        due_ms = None if answer["next_due"] is None else math.ceil(answer["next_due"] * 1000)
+        claimed = Claimed(claims, more=answer["more"], next_due_in_ms=due_ms, answered=bool(claims) or answer["spent"])
+        return Exchanged([_finished(one) for one in answer["results"]], claimed, propagating=False)
+
+    async def _wait(self, request: ClaimRequest) -> None:
+        """Have a request wait at the server, and make news of its answer."""
+        wait_s = min(request.park_ms / 1000, _LONGEST_WAIT_S)
+        asked_at_s = boottime_s()
+        document = {
+            "worker_id": request.worker,
+            "queues": list(request.queues),
+            "limit": min(request.limit, MAX_RESULTS),
+            "wait": wait_s,
+            "request_id": request.request_id,
+        }
+        try:
+            answer = await self._send("POST", "/claims", document, wait_s=wait_s)
+        except StoreUnavailable as error:
+            self._news.put_nowait(error)
+            return
+        claims = tuple(map(_claim, answer["data"]))
+        self._news.put_nowait(News(request.worker, request.request_id, claims, asked_at_s))
+
+    async def _end_poll(self) -> tuple[Claim, ...]:
+        """Hang up, and return what has come before: the server takes back what is on its way."""
+        if self._poll is None:
+            return ()
+        self._poll.cancel()
+        await asyncio.wait([self._poll])
+        claims: tuple[Claim, ...] = ()
+        while not self._news.empty():
+            news = self._news.get_nowait()
+            claims += news.claims if isinstance(news, News) else ()
+        return claims
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        document: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+    ) -> Any:
+        """Return the answer's document; StoreUnavailable if there is none, or the store is away for the API too."""
+        timeout = httpx2.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
+        content = None if document is None else orjson.dumps(document)
+        try:
+            response = await self._http.request(method, path, content=content, params=params, timeout=timeout)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise ApiAway(f"can't reach the API at {self.url}: {cause_of(error)}") from error
+        if response.is_success:
+            with suppress(ValueError):
+                return orjson.loads(response.content)
+        return self._refuse(response)
+
+    def _refuse(self, response: httpx2.Response) -> None:
+        status = response.status_code
+        said = f"the API at {self.url} answered {status}: {_detail(response)}"
+        if status in _REFUSED:
+            raise KeyRefused(said, retry_after_s=5.0)
+        if status in _AWAY:
+            raise ApiAway(said)
+        raise ApiProblem(said, status=status, slug="")
+
+
+class KeyRefused(ApiAway):
+    """The API does not take our key. Nobody knows whether it will again: what runs goes on."""
+
+
+_NOTHING: Final = Exchanged([], Claimed(), propagating=False)
+
+
+def _detail(response: httpx2.Response) -> str:
+    with suppress(ValueError, KeyError, TypeError):
+        return str(orjson.loads(response.content)["detail"])
+    return response.reason_phrase
+
+
+def _about(info: WorkerInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "host": info.host,
+        "pid": info.pid,
+        "queues": info.queues,
+        "slots": info.slots,
+        "running": info.running,
+        "started_at": rfc3339(info.started_at_ms),
+        "version": info.version,
+    }
+
+
+def _output(patch: OutputPatch) -> dict[str, Any]:
+    return {"offset": patch.offset, "total": patch.total, "base64": base64.b64encode(patch.data).decode()}
+
+
+def _result(result: Result) -> dict[str, Any]:
+    outcome = result.outcome
+    return {
+        "id": result.id,
+        "fence": result.fence,
+        "reason": outcome.reason,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "error": outcome.error,
+        "output": None if result.output is None else _output(result.output),
+    }
+
+
+def _finished(answer: Mapping[str, Any]) -> Finished:
+    status = answer["status"]
+    return Finished(answer["id"], Verdict(answer["verdict"]), None if status is None else Status(status))
+
+
+def _claim(document: Mapping[str, Any]) -> Claim:
+    argv, timeout_s = document["argv"], document["timeout"]
+    return Claim(
+        id=document["id"],
+        fence=document["fence"],
+        attempt=document["attempt"],
+        lease_ms=document["lease_ms"],
+        command=document["command"],
+        argv=None if argv is None else tuple(argv),
+        queue=document["queue"],
+        timeout_ms=None if timeout_s is None else round(timeout_s * 1000),
+        env=document["env"],
+        cwd=document["cwd"],
+    )

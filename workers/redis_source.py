@@ -1,0 +1,57 @@
+"""Jobs straight from Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+
+from workron.connection import Connection
+from workron.errors import StoreUnavailable
+from workron.exchange import Exchanged, Kept, News
+from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.store import Store
+
+
+class RedisSource:
+    """Straight to Redis. Waits on a connection of its own; visits dependents' edges beside the worker's calls."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting = AsyncExitStack()
+        self._inbox: Connection | None = None
+        self._propagation: asyncio.Task[None] | None = None
+
+    @property
+    def lease_ms(self) -> int:
+        return self._store.policy.lease_ms
+
+    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
+        exchanged = await self._store.attempts.finish(results, request, worker=worker)
+        if exchanged.propagating and (self._propagation is None or self._propagation.done()):
+            self._propagation = asyncio.create_task(self._propagate())
+        return exchanged
+
+    async def _propagate(self) -> None:
+        with suppress(StoreUnavailable):  # the reaper goes on
+            await self._store.upkeep.propagate()
+
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+        return await self._store.attempts.heartbeat(info, held)
+
+    async def release(self, held: Sequence[tuple[str, int]]) -> None:
+        await self._store.attempts.release(held)
+
+    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
+        return await self._store.attempts.write_output(patches)
+
+    async def news(self, worker: str) -> News | None:
+        if self._inbox is None:
+            self._inbox = await self._waiting.enter_async_context(self._store.attempts.own_connection())
+        return await self._store.attempts.news(worker, self._inbox)
+
+    def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
+        return self._store.attempts.cancels()
+
+    async def aclose(self) -> None:
+        if self._propagation is not None:
+            await self._propagation
+        await self._waiting.aclose()
