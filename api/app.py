@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import pages, problems
-from api.context import Context
+from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.routes import claims, jobs, reports, submissions, system, workers, workflows
-from workron.errors import WorkronError
+from api.routes import claims, jobs, queues, reports, submissions, system, workers, workflows
+from workron.errors import StoreUnavailable, WorkronError
 from workron.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.context = Context(store, settings)
-    modules = (submissions, claims, jobs, workflows, reports, workers, system)  # /jobs/next goes before /jobs/{job_id}
+    # /jobs/next goes before /jobs/{job_id}
+    modules = (submissions, claims, jobs, workflows, reports, workers, queues, system)
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
@@ -48,6 +49,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     """Turn an expected exception into its answer; the gate answers all others."""
+    if isinstance(error, StoreUnavailable):
+        context_of(request).outages.failed(error)
     match error:
         case WorkronError():
             return problems.from_error(error)

@@ -224,6 +224,15 @@ class NewWorkflow(Body):
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
+class QueueChange(Body):
+    """What to change of a queue."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_pending": 10_000}, {"max_pending": None}]})
+
+    max_pending: Annotated[int, Field(ge=0, le=2**31), or_with_a_point] | None
+    """Most jobs that may wait (pending, scheduled, blocked); null: what is set for all queues, if anything is."""
+
+
 class Run(Body):
     """The run that a cancel or retry is meant for; the present one if left out."""
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
+from api.outages import OutageWatch
 from workers.redis_source import RedisSource
 from workron.errors import StoreUnavailable
 from workron.signals import happens
@@ -26,9 +27,10 @@ class _Box:
 class CancelBoard:
     """Keeps the cancels of workers that ask for them, from one question to the next."""
 
-    def __init__(self, source: RedisSource, stopping: asyncio.Event) -> None:
+    def __init__(self, source: RedisSource, stopping: asyncio.Event, outages: OutageWatch) -> None:
         self._source = source
         self._stopping = stopping
+        self._outages = outages
         self._boxes: dict[str, _Box] = {}
         self._reading: asyncio.Task[None] | None = None
 
@@ -70,5 +72,6 @@ class CancelBoard:
                     if box is not None and len(box.fences) < _MOST_KEPT:
                         box.fences[fence] = job_id
                         box.filled.set()
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                self._outages.failed(error)
                 await asyncio.sleep(_AGAIN_S)

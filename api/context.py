@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from starlette.requests import Request
 
 from api.cancels import CancelBoard
+from api.outages import OutageWatch
 from api.parking import Parking
 from workron import ids
 from workron.settings import Settings
@@ -28,13 +29,15 @@ class Context:
         self.stopping: Final = asyncio.Event()
         self.started_s: Final = time.monotonic()
         self.instance: Final = ids.new_id()
-        self.parking: Final = Parking(store, self.instance, self.stopping)
-        self.cancels: Final = CancelBoard(self.parking.source, self.stopping)
+        self.outages: Final = OutageWatch(store, self.stopping)
+        self.parking: Final = Parking(store, self.instance, self.stopping, self.outages)
+        self.cancels: Final = CancelBoard(self.parking.source, self.stopping, self.outages)
 
     async def aclose(self) -> None:
         """End what listens to the store; the store itself is its owner's."""
         await self.cancels.aclose()
         await self.parking.aclose()
+        await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what `work` returns; None, and `work` is given up, if the client leaves or the server stops first."""

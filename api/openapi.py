@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
-from api.bodies import NewJob, NewJobs, NewWorkflow, Run
+from api.bodies import NewJob, NewJobs, NewWorkflow, QueueChange, Run
 from api.gate import OPEN_PATHS
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, Run),
+    *(NewJob, NewJobs, NewWorkflow, QueueChange, Run),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )
@@ -51,6 +51,10 @@ class Problem(BaseModel):
     errors: list[Fault] = []
     job_ids: list[str] = []
     members: list[str] = []
+    queue: str | None = None
+    limit: int = 0
+    waiting: int = 0
+    size: int = 0
 
 
 def answers(success: Responses, *kinds: problems.Kind) -> Responses:

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from api.outages import OutageWatch
 from workers.redis_source import RedisSource
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.exchange import News
 from workron.models import Claim, Claimed, ClaimRequest
-from workron.outage import Outage
 from workron.signals import happens
 from workron.store import Store
 from workron.tasks import end
@@ -54,11 +54,12 @@ class Waiter:
 class Parking:
     """All claim requests of this process. Listens only while somebody waits."""
 
-    def __init__(self, store: Store, inbox: str, stopping: asyncio.Event) -> None:
+    def __init__(self, store: Store, inbox: str, stopping: asyncio.Event, outages: OutageWatch) -> None:
         self.source: Final = RedisSource(store)
         self._store = store
         self._inbox = inbox
         self._stopping = stopping
+        self._outages = outages
         self._waiters: dict[str, list[Waiter]] = {}
         """Whoever is to be answered, by worker."""
         self._answered: OrderedDict[Key, float] = OrderedDict()
@@ -66,7 +67,6 @@ class Parking:
         self._listening: asyncio.Task[None] | None = None
         self._at_the_stop: asyncio.Task[None] | None = None
         self._due: asyncio.TimerHandle | None = None
-        self._outage = Outage()
         self._loop: asyncio.AbstractEventLoop
 
     @contextmanager
@@ -106,7 +106,7 @@ class Parking:
         """Take the request back, and what it has got: its answer can't be delivered."""
         others = any(other.key == waiter.key for other in self._waiters[waiter.request.worker] if other is not waiter)
         if not others and waiter.key not in self._answered:
-            with suppress(StoreUnavailable):  # the reaper finds what nobody has taken
+            with self._outages.outlasted():  # the reaper finds what nobody has taken
                 await self._store.attempts.withdraw(waiter.request)
 
     def answered(self, waiter: Waiter) -> None:
@@ -148,7 +148,8 @@ class Parking:
                 return await self._end(waiter)
             try:
                 claimed = await self._look(waiter, ends_at)
-            except StoreUnavailable:  # what is parked outlasts that: all are roused when the store is back
+            except StoreUnavailable as error:  # what is parked outlasts that: all are roused when the store is back
+                self._outages.failed(error)
                 waiter.heard.clear()
                 continue
             if claimed.answered:
@@ -157,7 +158,7 @@ class Parking:
     async def _end(self, waiter: Waiter) -> tuple[Claim, ...]:
         """Be parked no longer, and return what came in the last moment."""
         last = replace(waiter.request, limit=0)
-        with suppress(StoreUnavailable):
+        with self._outages.outlasted():
             return waiter.claims or (await self.source.exchange(last.worker, (), last)).claimed.claims
         return ()
 
@@ -182,7 +183,7 @@ class Parking:
             try:
                 news = await self.source.news(self._inbox)
             except StoreUnavailable as error:
-                self._outage.failed(error)
+                self._outages.failed(error)
                 await self._come_back()
                 continue
             if news is not None:
@@ -194,7 +195,6 @@ class Parking:
             await asyncio.sleep(_AGAIN_S)
             with suppress(StoreUnavailable):
                 await self._store.ping()
-                self._outage.worked()
                 self._rouse()
                 return
 
@@ -214,7 +214,7 @@ class Parking:
             self._spawn(self._withdraw(request))
 
     async def _withdraw(self, request: ClaimRequest) -> None:
-        with suppress(StoreUnavailable):
+        with self._outages.outlasted():
             await self._store.attempts.withdraw(request)
 
     def _note_due(self, claimed: Claimed) -> None:
@@ -229,7 +229,7 @@ class Parking:
 
     async def _promote(self) -> None:
         self._due = None
-        with suppress(StoreUnavailable):  # the reaper does it too
+        with self._outages.outlasted():  # the reaper does it too
             next_due_ms = await self._store.upkeep.promote()
             if self._waiters:
                 self._note_due(Claimed(parked=True, next_due_in_ms=next_due_ms))

@@ -45,6 +45,7 @@ DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Jobs wait for each othe
 INTERNAL: Final = Kind("internal", 500, "Internal error")
 STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "The store can't be reached")
 STORE_FULL: Final = Kind("store-full", 503, "The store has no room for new work")
+QUEUE_FULL: Final = Kind("queue-full", 503, "As many jobs wait as may")
 
 KINDS: Final = (
     UNAUTHORIZED,
@@ -64,6 +65,7 @@ KINDS: Final = (
     INTERNAL,
     STORE_UNAVAILABLE,
     STORE_FULL,
+    QUEUE_FULL,
 )
 
 _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
@@ -78,6 +80,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.LeaseLost: LEASE_LOST,
     errors.StoreUnavailable: STORE_UNAVAILABLE,
     errors.StoreFull: STORE_FULL,
+    errors.QueueFull: QUEUE_FULL,
 }
 
 
@@ -128,7 +131,7 @@ def from_error(error: errors.WorkronError) -> Response:
     if kind is None:
         return internal()
     headers = {}
-    if isinstance(error, errors.StoreUnavailable):
+    if isinstance(error, errors.StoreUnavailable | errors.QueueFull):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return problem(kind, str(error), headers=headers, **_extras(error))
 
@@ -152,6 +155,8 @@ def _extras(error: errors.WorkronError) -> dict[str, object]:
             return {"code": "lease_lost"}
         case errors.TooLarge():
             return {}
+        case errors.QueueFull():
+            return {"queue": error.queue, "limit": error.limit, "waiting": error.waiting, "size": error.size}
         case errors.InvalidRequest():
             return {"errors": [{"loc": [error.field] if error.field else [], "msg": str(error)}]}
     return {}

@@ -92,6 +92,8 @@ class Workflow(Answer):
 class Queue(Answer):
     name: str
     counts: dict[Status, int]
+    max_pending: int | None
+    """Most jobs that may wait in it, its own limit or the one for all queues; null: any number."""
 
 
 class QueueList(Answer):
@@ -303,7 +305,7 @@ def workflow_status(workflow: models.Workflow) -> WorkflowStatus:
 
 
 def queue_document(queue: models.QueueState) -> dict[str, Any]:
-    return {"name": queue.name, "counts": _counts(queue.counts)}
+    return {"name": queue.name, "counts": _counts(queue.counts), "max_pending": queue.max_pending}
 
 
 def worker_document(worker: models.WorkerState) -> dict[str, Any]:

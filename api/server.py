@@ -48,6 +48,7 @@ async def _run(settings: Settings) -> int:
                 log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
             if settings.unfenced == "always":
                 log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
+            await store.limit_all(settings)
             app = create_app(store, settings, key.value if key else None)
             collector.relax()
             try:

@@ -1,5 +1,5 @@
 -- abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
--- uses: core
+-- uses: core queues
 --
 -- ARGV[1]  batch    id of the submission
 -- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
@@ -23,7 +23,16 @@ for ids in string.gmatch(chunk, '([^\n|]+)[^\n]*') do
     redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')
   end
 end
-if redis.call('EXISTS', batch_key .. ':ids') == 1 then
+-- Nothing of it was admitted: all the room that it had is free again.
+local reserved = redis.call('LPOP', batch_key .. ':reserved') or ''
+for queue, number in string.gmatch(reserved, '(%S+) (%d+)') do
+  count(queue_key(queue), 'reserved', -tonumber(number))
+end
+flush()
+for queue in string.gmatch(reserved, '(%S+) %d+') do
+  forget_if_empty(queue)
+end
+if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
   return { 'MORE' }
 end
 -- The state stays for a while: a chunk that was delayed must not begin the batch anew.

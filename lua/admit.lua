@@ -59,7 +59,7 @@ end
 local function admit_alike(ids, status, priority, queue)
   local job = { queue = queue, priority = priority, workflow = workflow ~= '' and workflow }
   queues[queue] = true
-  for id in ids do
+  for _, id in ipairs(ids) do
     if redis.pcall('HDEL', job_key(id), 'batch') == 1 then
       note(id)
       job.id = id
@@ -73,9 +73,13 @@ end
 local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
 for line in string.gmatch(chunk, '[^\n]+') do
   local list, status, priority, queue = string.match(line, '^([^|]*)|(%a*) (%d+) (.*)$')
-  local ids = string.gmatch(list, '%S+')
+  local ids = {}
+  for id in string.gmatch(list, '%S+') do
+    ids[#ids + 1] = id
+  end
+  count(queue_key(queue), 'reserved', -#ids) -- they are counted by their states now
   if status == '' or status == 'blocked' and disturbed then
-    for id in ids do
+    for _, id in ipairs(ids) do
       admit(id)
     end
   else
@@ -96,6 +100,6 @@ if redis.call('EXISTS', batch_key .. ':ids') == 1 then
   redis.call('ZADD', P .. 'batches', int(NOW), batch)
   return { 'MORE' }
 end
-redis.call('DEL', batch_key)
+redis.call('DEL', batch_key, batch_key .. ':reserved')
 redis.call('ZREM', P .. 'batches', batch)
 return { 'ADMITTED' }

@@ -1,5 +1,5 @@
 -- stage: store one chunk of a large submission, not visible yet.
--- uses: core ends edges submissions
+-- uses: core ends edges submissions limits
 --
 -- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
 -- fields.
@@ -10,14 +10,17 @@
 -- ARGV[4]  key          idempotency key with its scope, '' for none
 -- ARGV[5]  fingerprint  of the request body
 -- ARGV[6]  size         number of jobs in this chunk
--- ARGV[7..]  jobs       see lib/submissions; parents before their children
+-- ARGV[7]  reserve      queue, number of jobs, queue, … with spaces between: the room that the whole submission needs,
+--                       '' when it was all asked for before
+-- ARGV[8..]  jobs       see lib/submissions; parents before their children
 --
 -- Chunks are stored in their order; EARLY: the one before is not there yet.
 --
--- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …} or {"FULL"}
+-- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"}
+-- or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local size = tonumber(ARGV[6])
+local size, reserve = tonumber(ARGV[6]), ARGV[7]
 local batch_key = P .. 'batch:' .. batch
 
 local before = earlier(key, fingerprint)
@@ -26,7 +29,7 @@ if before then
 end
 local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
   'chunk:' .. tonumber(chunk) - 1))
-if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[7])) == 1 then
+if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[8])) == 1 then
   return { 'STORED', 0 } -- this very submission was stored before
 end
 if state and state ~= 'staging' then
@@ -38,11 +41,20 @@ end
 if chunk ~= '0' and not last then
   return { 'EARLY' }
 end
-if redis.call('HGET', KEYS[1], 'full') then
+local limits = read_limits()
+if limits.full then
   return { 'FULL' }
 end
+local sizes = {}
+for queue, number in string.gmatch(reserve, '(%S+) (%d+)') do
+  sizes[queue] = tonumber(number)
+end
+local refused = too_many(limits, sizes)
+if refused then
+  return refused
+end
 made_at = made_at or int(NOW) -- one time for all jobs of the submission
-local jobs = parse_jobs(7, size, tonumber(made_at))
+local jobs = parse_jobs(8, size, tonumber(made_at))
 local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
@@ -102,5 +114,12 @@ redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:
 redis.call('ZADD', P .. 'batches', int(NOW), batch)
 if #whole > 0 then
   redis.call('RPUSH', batch_key .. ':ids', lines_of(whole))
+end
+if reserve ~= '' then
+  redis.call('RPUSH', batch_key .. ':reserved', reserve)
+  for queue, number in pairs(sizes) do
+    count(queue_key(queue), 'reserved', number)
+  end
+  flush()
 end
 return { 'STAGED' }

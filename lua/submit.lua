@@ -1,5 +1,5 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core ends edges claims submissions
+-- uses: core ends edges claims submissions limits
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
@@ -7,11 +7,11 @@
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"} or
--- {"BROKEN"} where a key of a parent is damaged
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"},
+-- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
-local full = redis.call('HGET', KEYS[1], 'full')
+local limits = read_limits()
 local made_at = NOW_TEXT
 
 -- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
@@ -66,8 +66,13 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
   if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
     return { 'STORED', 0 } -- the reply to this very call was lost before
   end
-  if full then
+  if limits.full then
     return { 'FULL' }
+  end
+  local sizes = sizes_of(jobs)
+  local refused = too_many(limits, sizes)
+  if refused then
+    return refused
   end
   local unknown = resolve_parents(jobs)
   if #unknown > 0 then
@@ -77,6 +82,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
     erase(jobs)
     return { 'BROKEN' }
   end
+  occupy(limits, sizes)
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
     redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', made_at, 'size', size, 'name', name)
@@ -94,7 +100,7 @@ while ARGV[at] do
   at = behind
 end
 for queue, jobs in pairs(fresh) do
-  hand_out(queue, jobs)
+  hand_out(queue, jobs, queue_row(queue).pending)
 end
 flush()
 flush_remembered(ttl_ms)

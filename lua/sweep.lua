@@ -1,5 +1,5 @@
 -- sweep: delete finished jobs whose retention has passed, oldest first.
--- uses: core
+-- uses: core queues
 --
 -- A job stays while its edges are not all visited, and while its workflow has unfinished jobs. The caller goes on
 -- behind those with `skip`, so that they do not hold up the others.
@@ -44,25 +44,10 @@ local function delete(job)
   index(zset, job.id, false)
   index(P .. 'jobs', job.id, false)
   count(queue_key(queue), status, -1)
+  count(queue_key(queue), 'deleted', 1)
   if job.workflow then
     leave_workflow(job.id, job.workflow)
   end
-end
-
--- A queue that holds no job any more is forgotten.
-local function forget_if_empty()
-  local key = queue_key(queue)
-  local row = redis.call('HGETALL', key)
-  for i = 2, #row, 2 do
-    if row[i] ~= '0' then
-      return
-    end
-  end
-  redis.call('UNLINK', key)
-  for priority = 1, 9 do
-    redis.call('UNLINK', key .. ':pending:' .. priority)
-  end
-  redis.call('SREM', P .. 'queues', queue)
 end
 
 -- The oldest behind those passed over, by rank: `LIMIT` would walk over them one by one.
@@ -93,6 +78,6 @@ for _, id in ipairs(ids) do
 end
 flush()
 if deleted > 0 then
-  forget_if_empty()
+  forget_if_empty(queue)
 end
 return { 'SWEPT', deleted, kept, #ids == limit and 1 or 0 }

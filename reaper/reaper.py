@@ -21,6 +21,7 @@ from workron.tasks import end
 from workron.upkeep import Reaped, Swept, Upkeep
 
 SWEEP_EVERY_S: Final = 10.0
+MEASURE_EVERY_S: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -39,7 +40,7 @@ class Reaper:
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
         self._every_s = every_s
-        self._swept_at = time.monotonic()
+        self._swept_at = self._measured_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until told to stop."""
@@ -78,11 +79,17 @@ class Reaper:
                 return Reaped(requeued, ended, alive, waiting=page.waiting)
 
     async def keep_house(self) -> Housekeeping:
-        """Start due jobs, go on with what others left behind; now and then sweep."""
+        """Start due jobs, go on with what others left behind; now and then measure and sweep."""
         await self._upkeep.promote()
         await self._upkeep.propagate()
         tidied = await self._upkeep.tidy()
+        await self._measure_now_and_then()
         return Housekeeping(tidied, await self._sweep_now_and_then())
+
+    async def _measure_now_and_then(self) -> None:
+        if time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
+            self._measured_at = time.monotonic()
+            await self._upkeep.measure()
 
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:

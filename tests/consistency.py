@@ -29,6 +29,7 @@ class Audit:
         queues = [name.decode() for name in await self._client.smembers(self._keys.queues)]
         for queue in queues:
             found += await self._queue(queue)
+        found += await self._waiting(queues)
         found += await self._running_and_scheduled()
         found += await self._workflows()
         for job_id, row in self.jobs.items():
@@ -76,6 +77,18 @@ class Audit:
             waiting |= {(one.decode(), str(priority)) for one in ids}
         pending = {(i, row.get("priority", "5")) for i, row in self._admitted(queue) if row["status"] == "pending"}
         return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting]
+
+    async def _waiting(self, queues: list[str]) -> list[str]:
+        """What counts against the limits; a submission that is being staged has its room reserved."""
+        if await self._client.exists(self._keys.batches):
+            return []
+        said = await self._hash(self._keys.meta)
+        rows = [await self._hash(self._keys.queue(queue)) for queue in queues]
+        reserved = sum(int(row.get("reserved", "0")) for row in rows)
+        waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
+        if reserved or int(said.get("waiting", "0")) != waiting:
+            return [f"{said.get('waiting')} jobs are said to wait, not {waiting}, with room reserved for {reserved}"]
+        return []
 
     async def _running_and_scheduled(self) -> list[str]:
         found = []

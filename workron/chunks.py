@@ -1,5 +1,6 @@
 """Jobs as arguments of the scripts that store them, cut into calls of bounded work."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,8 @@ from workron.scripts import Arg
 MAX_JOBS: Final = 400
 MAX_EDGES: Final = 200
 MAX_BYTES: Final = 1_000_000
+MAX_QUEUES: Final = MAX_JOBS
+"""Queues whose room is asked for in one call: then there are at least as many chunks as such calls."""
 
 
 def _depends_on(edges: Sequence[Dependency]) -> str:
@@ -88,3 +91,10 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
             chunk.add(head, job_fields if first else (), now, size if first else 60)
             first = False
     yield chunk
+
+
+def reservations(jobs: Sequence[NewJob]) -> Iterator[str]:
+    """Yield the room that a large submission needs, `queue number queue number …`, for its first chunks."""
+    needs = list(Counter(job.queue for job in jobs).items())
+    for start in range(0, len(needs), MAX_QUEUES):
+        yield " ".join(f"{queue} {number}" for queue, number in needs[start : start + MAX_QUEUES])

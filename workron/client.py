@@ -4,8 +4,9 @@
         job = client.submit({"command": "make report"})
         job = client.job(job["id"], wait_s=30)
 
-A request is sent again while the API can't be reached or answers 503, for up to `patience_s`. That is safe:
-every submission carries an Idempotency-Key, a repeated cancel changes nothing, a retry names the run it means.
+A request is sent again while the API can't be reached or answers 503, for up to `patience_s`; while a queue is full,
+for up to `room_patience_s`, by default as long. That is safe: every submission carries an Idempotency-Key, a repeated
+cancel changes nothing, a retry names the run it means.
 """
 
 import json
@@ -32,9 +33,16 @@ class Client:
         key: str | None = None,
         *,
         patience_s: float = PATIENCE_S,
+        room_patience_s: float | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._transport = Transport(url, key, patience_s=patience_s, notify=notify)
+        self._transport = Transport(
+            url,
+            key,
+            patience_s=patience_s,
+            room_patience_s=patience_s if room_patience_s is None else room_patience_s,
+            notify=notify,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +119,13 @@ class Client:
     def queues(self) -> list[QueueDoc]:
         """Return all queues with their counts."""
         return cast(list[QueueDoc], self._get("/queues")["data"])
+
+    def limit_queue(self, queue: str, max_pending: int | None) -> QueueDoc:
+        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+        sent = {"Content-Type": "application/json"}
+        path = f"/queues/{quote(queue, safe='')}"
+        content = _encode({"max_pending": max_pending})
+        return cast(QueueDoc, self._transport.document("PATCH", path, content=content, headers=sent))
 
     def workers(self) -> list[WorkerDoc]:
         """Return the living workers."""

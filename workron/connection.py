@@ -22,6 +22,8 @@ from workron.errors import StoreBroken, StoreFull, StoreUnavailable
 from workron.lane import Command, Lane
 
 SOCKET_TIMEOUT_S: Final = 5.0
+BUDGET_S: Final = 1.8
+"""Longest time that a call takes: with what else a request needs, it is answered within 2 s."""
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
 """Longest wait of a blocking command: the socket must not time out first."""
 
@@ -74,7 +76,7 @@ class Connection:
     All share one lane, and so the order in which they were made.
     """
 
-    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = 2.0) -> None:
+    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = BUDGET_S) -> None:
         self._client = client
         self._url = url
         self._budget_s = budget_s
@@ -84,7 +86,7 @@ class Connection:
             client.response_callbacks.clear()
 
     @classmethod
-    def open(cls, url: str, *, budget_s: float = 2.0) -> "Connection":
+    def open(cls, url: str, *, budget_s: float = BUDGET_S) -> "Connection":
         try:
             return cls(build_client(url), url=url, budget_s=budget_s)
         except ValueError as error:
@@ -95,14 +97,15 @@ class Connection:
         lane = self._lane
         if lane is None or lane.closed:
             return await self._within_budget(lambda: self._execute(command), repeat)
-        started = time.monotonic()
+        asked_at_s = time.monotonic()
         try:
             return await lane.send(command)
         except (exceptions.RedisError, OSError) as error:
             failed = self._failed(error)
             if not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
                 raise failed from error
-        return await self._within_budget(lambda: self._execute(command), repeat, time.monotonic() - started)
+        spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
+        return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Run reading commands in one round trip; an item may be an exception."""
@@ -129,7 +132,7 @@ class Connection:
         replies = [lane.send(command) for command in commands]
         answers = await asyncio.gather(*replies, return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, exceptions.ConnectionError):
+            if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
                 raise answer
         return answers
 

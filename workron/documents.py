@@ -59,10 +59,11 @@ class WorkflowDoc(TypedDict):
 
 
 class QueueDoc(TypedDict):
-    """A queue and how many jobs it has in each status."""
+    """A queue, how many jobs it has in each status, and how many may wait (None: any number)."""
 
     name: str
     counts: dict[str, int]
+    max_pending: int | None
 
 
 class WorkerDoc(TypedDict):

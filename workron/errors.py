@@ -14,6 +14,7 @@
     │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
     │   ├── StoreFull            Redis has no room for new work
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
+    ├── QueueFull            as many jobs wait as may; try again when some have gone
     ├── ApiUnreachable       a client got no answer from the API
     ├── ApiProblem           a client got an error as the API's answer
     ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
@@ -23,7 +24,9 @@
 The API maps each to a status in `api/problems.py`, the CLI to an exit code in `workron/cli/exits.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 
 class WorkronError(Exception):
@@ -104,17 +107,50 @@ class StoreFull(StoreUnavailable):
     """Redis has no room for new work; running work goes on and makes room."""
 
 
+class QueueFull(WorkronError):
+    """Over a limit of waiting jobs, that of a queue or (`queue` None) that of all; nothing was stored."""
+
+    def __init__(
+        self, queue: str | None, *, limit: int, waiting: int, size: int, rate: float | None, retry_after_s: float
+    ) -> None:
+        where = "the scheduler is" if queue is None else f"queue {queue} is"
+        room = f"{where} full: {waiting:,} jobs wait and at most {limit:,} may"
+        super().__init__(f"{room}, {_prospect(limit, size, rate)}")
+        self.queue = queue
+        self.limit = limit
+        self.waiting = waiting
+        self.size = size
+        """Jobs of the refused submission."""
+        self.rate = rate
+        """Jobs that end there in a second, None if it is not known."""
+        self.retry_after_s = retry_after_s
+
+
+def _prospect(limit: int, size: int, rate: float | None) -> str:
+    if size > limit:
+        return f"so that a submission of {size:,} never fits"
+    if rate is None:
+        return "how fast they drain is not known"
+    return f"{rate:.3g} end in a second" if rate else "and none has ended lately"
+
+
 class ApiUnreachable(WorkronError):
     """No answer from the API; nothing is known about the request's effect."""
 
 
 class ApiProblem(WorkronError):
-    """The API's answer is an error: its HTTP status and the slug of its problem type, e.g. `not-found`."""
+    """The API's answer is an error: its HTTP status and the slug of its problem type, e.g. `not-found`.
 
-    def __init__(self, message: str, *, status: int, slug: str) -> None:
+    `members` are all members of the problem document.
+    """
+
+    def __init__(
+        self, message: str, *, status: int, slug: str, members: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.slug = slug
+        self.members = members
 
 
 class StoreUnsuitable(WorkronError):

@@ -15,9 +15,8 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITIES: Final = range(1, 10)
 
 OUTPUT_HEAD: Final = 128 * 1024
-"""Bytes kept of the beginning of an attempt's output."""
 OUTPUT_TAIL: Final = 128 * 1024
-"""Bytes kept of the end of an attempt's output, once it is longer than head and tail together."""
+"""Bytes kept of the beginning of an attempt's output, and of its end once it is longer than both together."""
 
 
 class Status(StrEnum):
@@ -285,10 +284,11 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue and how many jobs it has in each status."""
+    """A queue, how many jobs it has in each status, and how many may wait: its own limit or the one for all."""
 
     name: str
     counts: Mapping[Status, int]
+    max_pending: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

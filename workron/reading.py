@@ -99,9 +99,16 @@ class Reader:
         return sorted(name.decode() for name in await self._connection.call("SMEMBERS", self._keys.queues))
 
     async def queues(self) -> list[QueueState]:
-        names = await self.queue_names()
-        replies = await self._connection.pipeline([("HGETALL", self._keys.queue(name)) for name in names])
-        return [QueueState(name, decode.counts(decode.row(reply))) for name, reply in zip(names, replies, strict=True)]
+        return await self.queues_named(await self.queue_names())
+
+    async def queues_named(self, names: Sequence[str]) -> list[QueueState]:
+        commands: list[Command] = [("HGETALL", self._keys.queue(name)) for name in names]
+        usual, *replies = await self.read([("HGET", self._keys.meta, "max_pending"), *commands])
+        rows = [decode.row(reply) for reply in replies]
+        return [
+            QueueState(name, decode.counts(row), decode.number(row.get("max_pending", usual)))
+            for name, row in zip(names, rows, strict=True)
+        ]
 
     async def workers(self) -> list[WorkerState]:
         """Return the workers whose description has not expired, last seen first."""

@@ -23,7 +23,7 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "admit", "abort"}
+     "trim", "admit", "abort", "limit", "measure"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -82,9 +82,10 @@ class Scripts:
         key: str,
         fingerprint: str,
         size: int,
+        reserve: str,
         jobs: Iterable[Arg],
     ) -> Any:
-        return await self._run("stage", batch, chunk, workflow, key, fingerprint, size, *jobs)
+        return await self._run("stage", batch, chunk, workflow, key, fingerprint, size, reserve, *jobs)
 
     async def open(
         self,
@@ -167,6 +168,12 @@ class Scripts:
 
     async def propagate(self, limit: int) -> Any:
         return await self._run("propagate", limit)
+
+    async def measure(self, since_ms: Arg, before: Arg, *, last: bool, queues: Sequence[str]) -> Any:
+        return await self._run("measure", since_ms, before, int(last), *queues)
+
+    async def limit(self, scope: str, queue: str, most: Arg) -> Any:
+        return await self._run("limit", scope, queue, most)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

@@ -28,6 +28,7 @@ def _split(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
 QUEUE_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
 QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], NoDecode, BeforeValidator(_split)]
 
@@ -67,6 +68,15 @@ class Settings(BaseSettings):
         "always may take the report of a worker that has lost the job",
     )
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
+
+    max_pending: Limit = Field(
+        None,
+        description="most jobs that wait in a queue without a limit of its own; kept in Redis for all API servers "
+        "until another start says otherwise, `none` lifts it",
+    )
+    max_pending_total: Limit = Field(
+        None, description="most jobs that wait in all queues together; kept in the same way"
+    )
 
     data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
 

@@ -127,6 +127,22 @@ class Store:
         age_ms = None if last_pass is None else now_ms - int(last_pass)
         return Health(server, age_ms, running, due)
 
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
+        """Set how many jobs may wait in a queue; None: it has no limit of its own. Returns the queue as it is then."""
+        await self._limit("queue", queue, max_pending)
+        return (await self._reader.queues_named([queue]))[0]
+
+    async def limit_all(self, settings: Settings) -> None:
+        """Put the limits that the settings name into Redis, where all submitters find them; others stay as they are."""
+        for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
+            if most is not None:
+                await self._limit(scope, "", None if most == "none" else most)
+
+    async def _limit(self, scope: str, queue: str, most: int | None) -> None:
+        await self._scripts.limit(scope, queue, "" if most is None else most)
+
     # --- submitting ---------------------------------------------------------------------------------------------------
 
     async def submit(

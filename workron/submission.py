@@ -6,7 +6,7 @@ is visible; if its submitter dies, the reaper aborts it. After `open`, the reape
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -14,10 +14,11 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
-from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks
+from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     IdempotencyConflict,
     InvalidRequest,
+    QueueFull,
     StoreBroken,
     StoreFull,
     StoreUnavailable,
@@ -30,6 +31,8 @@ from workron.tasks import end
 _STAGES: Final = 2
 """Chunks under way at once."""
 IDEMPOTENCY_MS: Final = 24 * 3600 * 1000
+_SOONEST_S, _RATE_UNKNOWN_S, _LATEST_S = 1.0, 5.0, 60.0
+"""When who is refused may come back, at the earliest, if nothing is known, and at the latest."""
 ABANDONED_MS: Final = 60_000
 """A staged submission that got no chunk for so long has lost its submitter."""
 
@@ -47,6 +50,7 @@ class Submitter:
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
         self._caller: asyncio.Task[None] | None = None
+        self._aborting: set[asyncio.Task[None]] = set()
 
     async def submit(
         self, jobs: Sequence[NewJob], *, workflow: str, name: str, idempotency: Idempotency | None
@@ -128,7 +132,7 @@ class Submitter:
     ) -> Any:
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
-            staged, reply = await self._stage(parts, batch, workflow, key, fingerprint)
+            staged, reply = await self._stage(parts, reservations(jobs), batch, workflow, key, fingerprint)
             if reply[0] == b"STAGED":
                 reply = await self._scripts.open(
                     batch=batch,
@@ -141,8 +145,12 @@ class Submitter:
                     first=jobs[0].id,
                     size=len(jobs),
                 )
-        except BaseException:
-            await self.abort_quietly(batch)
+        except BaseException as error:
+            aborting = asyncio.create_task(self.abort_quietly(batch))
+            self._aborting.add(aborting)
+            aborting.add_done_callback(self._aborting.discard)
+            if type(error) is not StoreUnavailable:  # else nobody should wait for a second call that gets no answer
+                await aborting
             raise
         if reply[0] in (b"OPEN", b"STORED"):
             await asyncio.gather(self.admit_quietly(batch), self.admit_quietly(batch))  # Redis need not wait for us
@@ -151,7 +159,7 @@ class Submitter:
         return reply
 
     async def _stage(
-        self, parts: Iterable[Chunk], batch: str, workflow: str, key: str, fingerprint: str
+        self, parts: Iterable[Chunk], rooms: Iterator[str], batch: str, workflow: str, key: str, fingerprint: str
     ) -> tuple[int, Any]:
         """Stage all chunks; returns how many, and the last reply.
 
@@ -171,6 +179,7 @@ class Submitter:
                     key=key,
                     fingerprint=fingerprint,
                     size=chunk.jobs,
+                    reserve=next(rooms, ""),
                     jobs=chunk.args,
                 )
                 under_way.append((stage, asyncio.create_task(stage())))
@@ -242,6 +251,20 @@ def _judge(reply: Any) -> Submitted | None:
             raise StoreBroken("a job that this depends on is damaged in Redis; nothing was stored", retry_after_s=5.0)
         case [b"FULL"]:
             raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
+        case [b"QUEUE_FULL", queue, limit, waiting, size, rate]:
+            raise _queue_full(queue.decode() or None, limit, waiting, size, float(rate) if rate else None)
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise StoreUnavailable("the submission took too long and was given up; nothing of it was stored")
     raise AssertionError(f"unknown reply to a submission: {reply!r}")
+
+
+def _queue_full(queue: str | None, limit: int, waiting: int, size: int, rate: float | None) -> QueueFull:
+    """Build the error; it is worth trying again when as many jobs have ended as are too many now."""
+    excess = waiting + size - limit
+    if rate is None:
+        retry_after_s = _RATE_UNKNOWN_S
+    elif size > limit or rate * _LATEST_S <= excess:
+        retry_after_s = _LATEST_S
+    else:
+        retry_after_s = max(_SOONEST_S, excess / rate)
+    return QueueFull(queue, limit=limit, waiting=waiting, size=size, rate=rate, retry_after_s=retry_after_s)

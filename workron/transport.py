@@ -1,6 +1,7 @@
 """How a client talks to the API: requests are repeated through an outage, error answers become exceptions."""
 
 import math
+import random
 import socket
 import ssl
 import time
@@ -45,9 +46,12 @@ class _TryFailedError(Exception):
 class Transport:
     """One connection pool to one API server."""
 
-    def __init__(self, url: str, key: str | None, *, patience_s: float, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, url: str, key: str | None, *, patience_s: float, room_patience_s: float, notify: Callable[[str], None]
+    ) -> None:
         self.url = url.rstrip("/")
         self.patience_s = patience_s
+        self._room_patience_s = room_patience_s
         self._key = key
         self._notify = notify
         self._http = httpx2.Client(
@@ -85,22 +89,23 @@ class Transport:
 
     def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
         """Send until there is an answer or patience ends; raise an answer that is an error."""
-        give_up_at = time.monotonic() + self.patience_s
-        backoff_s, away = _FIRST_PAUSE_S, False
+        began_at, backoff_s, told = time.monotonic(), _FIRST_PAUSE_S, ""
         while True:
             try:
                 response = self._try(request, stream=stream)
             except _TryFailedError as failure:
-                pause_s = backoff_s if failure.pause_s is None else failure.pause_s
-                if failure.final or time.monotonic() + pause_s > give_up_at:
+                patience_s = self._room_patience_s if _is_full(failure.error) else self.patience_s
+                pause_s = _jittered(backoff_s, failure.pause_s)
+                if failure.final or time.monotonic() + pause_s > began_at + patience_s:
                     raise failure.error from failure
-                if not away:
-                    self._notify(f"{failure.error}; trying again{self._for_how_long()}")
-                away, backoff_s = True, min(2 * backoff_s, _LONGEST_PAUSE_S)
+                begin, end = self._notices(failure.error)
+                if told != end:
+                    self._notify(begin)
+                told, backoff_s = end, min(2 * backoff_s, _LONGEST_PAUSE_S)
                 time.sleep(pause_s)
             else:
-                if away:
-                    self._notify(f"{self.url} answers again")
+                if told:
+                    self._notify(told)
                 return response
 
     def _try(self, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
@@ -114,7 +119,7 @@ class Transport:
             return response
         problem = self._problem(response)
         if response.status_code in _AWAY:
-            raise _TryFailedError(problem, pause_s=_retry_after_s(response))
+            raise _TryFailedError(problem, pause_s=_retry_after_s(response), final=_never_fits(problem))
         raise problem
 
     def _problem(self, response: httpx2.Response) -> WorkronError:
@@ -141,8 +146,31 @@ class Transport:
     def _unreachable(self, error: httpx2.TransportError) -> ApiUnreachable:
         return ApiUnreachable(f"can't reach the API at {self.url}: {cause_of(error)}")
 
-    def _for_how_long(self) -> str:
-        return "" if math.isinf(self.patience_s) else f" for {self.patience_s:g} s"
+    def _notices(self, error: WorkronError) -> tuple[str, str]:
+        """What to say when this begins, and when it is over."""
+        if _is_full(error):
+            return f"{error}; waiting for room{_for_how_long(self._room_patience_s)}", "there was room"
+        return f"{error}; trying again{_for_how_long(self.patience_s)}", f"{self.url} answers again"
+
+
+def _jittered(backoff_s: float, retry_after_s: float | None) -> float:
+    """Return how long to wait: never less than the API asks for, and not all clients at once."""
+    if retry_after_s is None:
+        return backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+    return retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311 - jitter, not a secret
+
+
+def _for_how_long(patience_s: float) -> str:
+    return "" if math.isinf(patience_s) else f" for {patience_s:g} s"
+
+
+def _is_full(error: WorkronError) -> bool:
+    return isinstance(error, ApiProblem) and error.slug == "queue-full"
+
+
+def _never_fits(error: WorkronError) -> bool:
+    """Tell whether a submission is larger than the limit, so that there never is room for it."""
+    return isinstance(error, ApiProblem) and _is_full(error) and error.members["size"] > error.members["limit"]
 
 
 def _is_final(error: BaseException) -> bool:
@@ -179,7 +207,7 @@ def _decode_problem(response: httpx2.Response) -> ApiProblem:
     errors = document.get("errors")
     if errors:
         message = "; ".join(f"{_field(error['loc'])}: {error['msg']}" for error in errors)
-    return ApiProblem(message, status=response.status_code, slug=slug)
+    return ApiProblem(message, status=response.status_code, slug=slug, members=document)
 
 
 def _field(location: list[str | int]) -> str:

@@ -18,7 +18,8 @@ EDGES: Final = 200
 LEASES: Final = 100
 SWEPT: Final = 100
 TRIMMED: Final = 500
-"""Most edges, leases, finished jobs and list entries in one call."""
+MEASURED: Final = 500
+"""Most edges, leases, finished jobs, list entries and queues in one call."""
 EARLY: Final = 2000
 """Finished jobs that a full server forgets before their time, in one sweep."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
@@ -97,6 +98,19 @@ class Upkeep:
         while more:
             _, more, due_ms = await self._scripts.promote(EDGES, ())
         return due_ms if due_ms >= 0 else None
+
+    async def measure(self) -> None:
+        """Note how fast queues drain; another reaper may have done so just now."""
+        queues = await self._reader.queue_names()
+        since_ms, rate = "", "0"
+        for start in range(0, max(len(queues), 1), MEASURED):
+            last = start + MEASURED >= len(queues)
+            page = queues[start : start + MEASURED]
+            match await self._scripts.measure(since_ms, rate, last=last, queues=page):
+                case [b"MEASURED", since_ms, rate]:
+                    pass
+                case [b"TOO_EARLY"]:
+                    return
 
     async def tidy(self) -> int:
         """Finish submissions that their submitters left behind; returns how many."""

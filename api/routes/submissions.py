@@ -50,6 +50,7 @@ _FAILURES: Final = (
     problems.UNKNOWN_DEPENDENCY,
     problems.STORE_UNAVAILABLE,
     problems.STORE_FULL,
+    problems.QUEUE_FULL,
 )
 
 

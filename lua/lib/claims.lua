@@ -203,11 +203,11 @@ local function hand_over(parked, jobs, at)
   return #claims
 end
 
--- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them, else
--- pending. Of many jobs the first worker to be woken takes its share.
-local function hand_out(queue, jobs)
+-- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them (there
+-- are `pending` of these), else pending. Of many jobs the first worker to be woken takes its share.
+local function hand_out(queue, jobs, pending)
   local at = 1
-  if #jobs <= to_hand and not anything_waits(queue) then
+  if #jobs <= to_hand and pending <= 0 then
     to_hand = to_hand - #jobs
     for i, job in ipairs(jobs) do
       job.place = i

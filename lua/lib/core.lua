@@ -9,6 +9,7 @@ local NOW = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 
 local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true }
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
+local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
 local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason' }
 local NUMBERS = { -- field → its value where the hash has none
@@ -29,12 +30,13 @@ local function job_key(id)
 end
 
 local queue_keys = {}
+local queue_of = {} -- the other way
 
 local function queue_key(queue)
   local key = queue_keys[queue]
   if not key then
     key = P .. 'queue:' .. queue
-    queue_keys[queue] = key
+    queue_keys[queue], queue_of[key] = key, queue
   end
   return key
 end
@@ -43,7 +45,7 @@ end
 local JOB = {}
 
 function JOB.__index(job, name)
-  local value = redis.call('HGET', job_key(job.id), name)
+  local value = redis.call('HGET', JOB_PREFIX .. job.id, name)
   if NUMBERS[name] ~= nil then
     value = value and tonumber(value) or NUMBERS[name]
   elseif name == 'priority' then
@@ -246,6 +248,25 @@ local function hint_sooner()
   end
 end
 
+-- Write the counts; `waiting` in meta is how many jobs wait in all queues together.
+local function flush_counts()
+  local waiting = 0
+  for key, fields in pairs(counts) do
+    local of_queue = queue_of[key]
+    for field, change in pairs(fields) do
+      if change ~= 0 then
+        redis.call('HINCRBY', key, field, int(change))
+        if of_queue and WAITING[field] then
+          waiting = waiting + change
+        end
+      end
+    end
+  end
+  if waiting ~= 0 then
+    redis.call('HINCRBY', KEYS[1], 'waiting', int(waiting))
+  end
+end
+
 local function flush_event()
   local entry = {}
   for status, ids in pairs(moves) do
@@ -260,13 +281,7 @@ end
 -- Write all that was collected. May be called more than once in a script.
 local function flush()
   hint_sooner()
-  for key, fields in pairs(counts) do
-    for field, change in pairs(fields) do
-      if change ~= 0 then
-        redis.call('HINCRBY', key, field, int(change))
-      end
-    end
-  end
+  flush_counts()
   for key, members in pairs(indexes) do
     flush_index(key, members)
   end

@@ -48,6 +48,15 @@ local function parse_jobs(at, count, made_at)
   return jobs, at
 end
 
+-- How many of the jobs there are in each queue.
+local function sizes_of(jobs)
+  local sizes = {}
+  for _, job in ipairs(jobs) do
+    sizes[job.queue] = (sizes[job.queue] or 0) + 1
+  end
+  return sizes
+end
+
 -- Find each edge's parent among `jobs` or in the store; returns the ids that are unknown.
 local function resolve_parents(jobs, batch)
   local known, unknown, here = {}, {}, {}

@@ -1,4 +1,4 @@
-"""The key that the tests of the API use, and the API on a real socket."""
+"""The key that the tests of the API use, the API on a real socket, and what it logs of outages."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -32,6 +33,10 @@ def environment(redis: str, namespace: str, folder: Path) -> tuple[int, dict[str
         "WORKRON_DATA_DIR": str(folder),
         "WORKRON_LOG_FORMAT": "json",
     }
+
+
+def outage_lines(logs: list[Any]) -> list[str]:
+    return [line["event"] for line in logs if line["event"].startswith("redis")]
 
 
 @dataclass

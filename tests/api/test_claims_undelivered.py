@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 from conftest import WaitUntil
 from servers import Bench, start_server
 
+from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
 from workron.models import ClaimRequest, Status
 from workron.valkey import server_binary
@@ -125,23 +127,26 @@ async def test_parked_claims_outlast_a_restart_of_redis(
     own = Servers(bench, folder)
     try:
         async with own.server() as server:
-            claiming = [server.claiming(f"w{number}", wait=40) for number in range(50)]
+            with structlog.testing.capture_logs() as logs:
+                claiming = [server.claiming(f"w{number}", wait=40) for number in range(50)]
 
-            async def all_parked() -> bool:
-                return len(await own.parked()) == 50
+                async def all_parked() -> bool:
+                    return len(await own.parked()) == 50
 
-            await wait_until(all_parked)
-            process.kill()
-            process.wait()
-            response = await server.post("/claims", {"worker_id": "late"})
-            assert (response.status_code, response.json()["type"]) == (503, "/problems/store-unavailable")
-            (folder / "redis.sock").unlink()
-            process = start_server(binary, folder, "--appendonly", "yes")
-            await wait_until(lambda: server.context.parking._outage._since is None)
-            await wait_until(all_parked)
-            ids = await own.submit(50)
-            claims = [await task for task in claiming]
-            assert sorted(claim["id"] for (claim,) in claims) == sorted(ids)
+                await wait_until(all_parked)
+                process.kill()
+                process.wait()
+                await wait_until(lambda: outage_lines(logs))  # whoever waits has noticed
+                response = await server.post("/claims", {"worker_id": "late"})
+                assert (response.status_code, response.json()["type"]) == (503, "/problems/store-unavailable")
+                (folder / "redis.sock").unlink()
+                process = start_server(binary, folder, "--appendonly", "yes")
+                await wait_until(lambda: "redis back" in outage_lines(logs))
+                await wait_until(all_parked)
+                ids = await own.submit(50)
+                claims = [await task for task in claiming]
+                assert sorted(claim["id"] for (claim,) in claims) == sorted(ids)
+            assert outage_lines(logs) == ["redis away, trying again", "redis back"]
         await bench.aclose()
     finally:
         process.kill()

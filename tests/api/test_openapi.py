@@ -74,7 +74,7 @@ def known(server: str) -> dict[str, str]:
         job_id = workflow["jobs"][0]["id"]
         client.post(f"/jobs/{job_id}/cancel").raise_for_status()
         client.post("/workers/register", json={"id": "w1"}).raise_for_status()
-    return {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": "w1"}
+    return {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": "w1", "queue": "limited"}
 
 
 def test_the_running_server_hands_out_this_document(server: str) -> None:
@@ -114,6 +114,7 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "write_outputs",
         "register_worker",
         "heartbeat_worker",
+        "change_queue",
         "list_queues",
         "list_workers",
         "livez",

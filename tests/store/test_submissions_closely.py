@@ -177,7 +177,7 @@ async def test_a_chunk_that_comes_twice_is_stored_once(bench: Bench, monkeypatch
 async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two are under way; after a broken connection they may arrive in the other order."""
+    """Two are under way; after a broken connection they may arrive in the other order, children before parents."""
     stage, first_may_go = store._scripts.stage, asyncio.Event()
     replies: list[Any] = []
 

@@ -133,3 +133,17 @@ async def test_the_events_stream_is_capped(bench: Bench) -> None:
         await pipe.execute()
         await submit(bench.store(), new_job())
         assert await bench.client.xlen(bench.keys.events) < 1_500
+
+
+async def test_a_queue_keeps_its_limit_when_it_is_empty_and_is_forgotten_without(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0))
+    await store.limit_queue("default", 2)
+    await submit(store, new_job())
+    (got,) = await claim(store)
+    await finish(store, got)
+    await store.upkeep.sweep()
+    (queue,) = await store.queues()
+    assert (queue.max_pending, sum(queue.counts.values())) == (2, 0)
+    await store.limit_queue("default", None)
+    assert await store.queues() == []
+    assert not await bench.client.exists(bench.keys.queue("default"))

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from workron.cli import jobs, overview, process, workflows
-from workron.cli.command import Command, Group
+from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
 
@@ -15,9 +15,9 @@ _COMMAND_FOLLOWS = {"allow_interspersed_args": False}
 """Behind the first word of the command to run, all that looks like an option is its own."""
 
 
-def _group(**texts: Any) -> typer.Typer:
+def _group(cls: type[Group] = Group, **texts: Any) -> typer.Typer:
     return typer.Typer(
-        cls=Group,
+        cls=cls,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -28,6 +28,7 @@ def _group(**texts: Any) -> typer.Typer:
 
 app = _group(help="Submit commands and have them run, whatever crashes: a distributed job scheduler over Redis.")
 workflow_app = _group(help="Submit and show workflows: jobs that wait for each other.")
+queues_app = _group(ListingGroup, help="List queues with their jobs in each status (also without `ls`), limit them.")
 config_app = _group(help="Show what is set, and where.")
 
 
@@ -157,7 +158,16 @@ _add(
 )
 _add(workflow_app, "show", workflows.show, "Commands", "workron workflow show 01FZpY2zqTkMcXH0Vb8n3R")
 
-_add(app, "queues", overview.queues, _LOOK, "workron queues", "workron queues -o json")
+app.add_typer(queues_app, name="queues", rich_help_panel=_LOOK)
+_add(queues_app, "ls", overview.queues, "Commands", "workron queues", "workron queues -o json")
+_add(
+    queues_app,
+    "set",
+    overview.set_queue,
+    "Commands",
+    "workron queues set reports --max-pending 10000",
+    "workron queues set reports --max-pending none",
+)
 _add(app, "workers", overview.workers, _LOOK, "workron workers")
 _add(app, "health", overview.health, _LOOK, "workron health", "workron health --url http://127.0.0.1:9000 -o json")
 app.add_typer(config_app, name="config", rich_help_panel=_LOOK)

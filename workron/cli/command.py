@@ -70,6 +70,15 @@ class Group(TyperGroup):
                 formatter.write_dl([(f"{code:<4d}", meaning) for code, meaning in MEANING.items()])
 
 
+class ListingGroup(Group):
+    """A group that lists when no command is named: `queues -o json` is `queues ls -o json`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
 def _is_argument(param: Any) -> bool:
     return bool(param.param_type_name == "argument")
 

@@ -1,5 +1,6 @@
 """Which API a command talks to: the one named, else the `workron up` that runs on this machine."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,12 @@ class ApiOptions:
         ),
     ] = None
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="fail at once when the API is away; else it is tried for a minute")
+        bool,
+        typer.Option(
+            "--no-wait",
+            help="fail at once when the API is away (else it is tried for a minute) or the queue is full (else its "
+            "room is waited for)",
+        ),
     ] = False
 
 
@@ -60,8 +66,8 @@ def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
     """Return a client that tells outages on stderr."""
     from workron.client import Client
 
-    patience_s = 0.0 if options.no_wait else _PATIENCE_S
-    return Client(endpoint.url, endpoint.key, patience_s=patience_s, notify=notice)
+    patience_s, room_patience_s = (0.0, 0.0) if options.no_wait else (_PATIENCE_S, math.inf)
+    return Client(endpoint.url, endpoint.key, patience_s=patience_s, room_patience_s=room_patience_s, notify=notice)
 
 
 def locate(url: str | None) -> Endpoint:

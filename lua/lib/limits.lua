@@ -1,0 +1,58 @@
+-- limits: how many jobs may wait, in a queue and in all. What waits is pending, scheduled, blocked, or reserved: a large
+-- submission has its room from its first chunk on, until its jobs are admitted. Only submissions are ever refused.
+
+local RATE_MS = 60000 -- a drain rate is believed for so long
+
+-- What a queue's hash says; read once per call.
+local queue_rows = {}
+
+local function queue_row(queue)
+  local row = queue_rows[queue]
+  if not row then
+    local pending, scheduled, blocked, reserved, most = unpack(
+      redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved', 'max_pending'))
+    row = { pending = tonumber(pending or 0), most = most }
+    row.waiting = row.pending + tonumber(scheduled or 0) + tonumber(blocked or 0) + tonumber(reserved or 0)
+    queue_rows[queue] = row
+  end
+  return row
+end
+
+-- The limits that all queues share, and whether Redis has room for new work.
+local function read_limits()
+  local found = redis.call('HMGET', KEYS[1], 'full', 'max_pending', 'max_pending_total', 'waiting')
+  return { full = found[1], most = found[2], most_in_all = found[3], waiting = tonumber(found[4] or 0) }
+end
+
+local function refusal(queue, most, waiting, size)
+  local measured = tonumber(redis.call('HGET', KEYS[1], 'rate_at') or 0)
+  local rate = measured > NOW - RATE_MS and redis.call('HGET', queue == '' and KEYS[1] or queue_key(queue), 'rate')
+  return { 'QUEUE_FULL', queue, tonumber(most), waiting, size, rate or '' }
+end
+
+-- Whether jobs (queue → how many) are too many by now: nil, or {"QUEUE_FULL", queue, limit, waiting, size, rate}.
+-- queue '': it is the limit of all together; rate: jobs per second that leave there, '' when it is not known.
+local function too_many(limits, sizes)
+  local total = 0
+  for queue, size in pairs(sizes) do
+    local row = queue_row(queue)
+    local most = row.most or limits.most
+    if most and row.waiting + size > tonumber(most) then
+      return refusal(queue, most, row.waiting, size)
+    end
+    total = total + size
+  end
+  if limits.most_in_all and limits.waiting + total > tonumber(limits.most_in_all) then
+    return refusal('', limits.most_in_all, limits.waiting, total)
+  end
+  return nil
+end
+
+-- Count jobs of this call as waiting, for those that come behind them.
+local function occupy(limits, sizes)
+  for queue, size in pairs(sizes) do
+    local row = queue_row(queue)
+    row.waiting = row.waiting + size
+    limits.waiting = limits.waiting + size
+  end
+end

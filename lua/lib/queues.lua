@@ -1,0 +1,20 @@
+-- queues: a queue is there as long as it holds jobs, or has a limit of its own.
+
+local KEPT_FOR_RATE = { rate = true, ended = true, deleted = true } -- see measure
+
+-- Forget a queue that is empty.
+local function forget_if_empty(queue)
+  local key = queue_key(queue)
+  local row = redis.call('HGETALL', key)
+  for i = 2, #row, 2 do
+    if row[i - 1] == 'max_pending' or row[i] ~= '0' and not KEPT_FOR_RATE[row[i - 1]] then
+      return
+    end
+  end
+  local gone = { key }
+  for priority = 1, 9 do
+    gone[#gone + 1] = key .. ':pending:' .. priority
+  end
+  redis.call('UNLINK', unpack(gone))
+  redis.call('SREM', P .. 'queues', queue)
+end

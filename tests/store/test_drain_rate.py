@@ -1,0 +1,168 @@
+"""How fast queues drain, and what that tells who is refused: when to come back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import SUCCESS, claim, new_job, submit
+from servers import Bench
+
+from reaper.reaper import Reaper
+from workron import ids
+from workron.errors import QueueFull
+from workron.models import NewJob, Result
+from workron.policy import Policy
+from workron.settings import Settings
+from workron.store import Store
+
+
+def jobs(size: int, **fields: Any) -> list[NewJob]:
+    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
+
+
+async def limited(store: Store, most: int, queue: str = "default") -> Store:
+    await store.limit_queue(queue, most)
+    return store
+
+
+async def refused(store: Store, *many: NewJob, **options: Any) -> QueueFull:
+    with pytest.raises(QueueFull) as raised:
+        await store.submit(many, **options)
+    return raised.value
+
+
+async def drain(store: Store, number: int) -> None:
+    for got in await claim(store, limit=number):
+        await store.attempts.finish([Result(got.id, got.fence, SUCCESS)], worker="w1")
+
+
+@pytest.fixture
+def a_second_later(bench: Bench) -> Callable[[], Any]:
+    """Makes the last measurement a second (and a bit) older than it is."""
+
+    async def shift() -> None:
+        await bench.client.hincrby(bench.keys.meta, "rate_at", -1_000)
+
+    return shift
+
+
+async def test_who_is_refused_is_told_to_come_back_when_as_many_have_ended_as_are_too_many(
+    store: Store, a_second_later: Callable[[], Any]
+) -> None:
+    await submit(store, *jobs(60))
+    await store.upkeep.measure()
+    await drain(store, 10)
+    await a_second_later()
+    await store.upkeep.measure()
+    await limited(store, 50)
+    error = await refused(store, *jobs(30))
+    assert error.retry_after_s == pytest.approx(3.0, rel=0.5)
+    assert (await refused(store, new_job())).retry_after_s == 1.0
+    assert "end in a second" in str(error)
+
+
+async def test_the_rate_of_all_queues_answers_the_total(store: Store, a_second_later: Callable[[], Any]) -> None:
+    await submit(store, *jobs(20), *jobs(20, queue="other"))
+    await store.upkeep.measure()
+    await drain(store, 10)
+    await a_second_later()
+    await store.upkeep.measure()
+    await store.limit_all(Settings(max_pending_total=30))
+    error = await refused(store, *jobs(20))
+    assert error.retry_after_s == pytest.approx(2.0, rel=0.5)
+
+
+async def test_a_rate_follows_what_happens_and_falls_to_nothing(
+    bench: Bench, a_second_later: Callable[[], Any]
+) -> None:
+    store = bench.store()
+    await submit(store, *jobs(50))
+    await store.upkeep.measure()
+    await drain(store, 20)
+    await a_second_later()
+    await store.upkeep.measure()
+    rates = [float(await bench.client.hget(bench.keys.queue("default"), "rate"))]
+    for _ in range(3):
+        await bench.client.hincrby(bench.keys.meta, "rate_at", -20_000)
+        await store.upkeep.measure()
+        rates.append(float(await bench.client.hget(bench.keys.queue("default"), "rate")))
+    assert rates == sorted(rates, reverse=True)
+    assert rates[1] > rates[0] / 10  # one quiet pass does not make it nothing
+    assert rates[0] == pytest.approx(20, rel=0.5)
+    assert rates[-1] < rates[0] / 10
+
+
+async def test_sweeping_finished_jobs_does_not_look_like_a_standstill(
+    bench: Bench, a_second_later: Callable[[], Any]
+) -> None:
+    store = bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0))
+    await submit(store, *jobs(50))
+    await store.upkeep.measure()
+    await drain(store, 20)
+    await store.upkeep.sweep()
+    await a_second_later()
+    await store.upkeep.measure()
+    assert float(await bench.client.hget(bench.keys.queue("default"), "rate")) == pytest.approx(20, rel=0.5)
+
+
+async def test_when_nothing_drains_the_refusal_says_so(store: Store, a_second_later: Callable[[], Any]) -> None:
+    await limited(store, 1)
+    await submit(store, new_job())
+    unknown = await refused(store, new_job())
+    assert (unknown.rate, unknown.retry_after_s) == (None, 5.0)
+    await store.upkeep.measure()
+    await a_second_later()
+    await store.upkeep.measure()
+    still = await refused(store, new_job())
+    assert (still.rate, still.retry_after_s) == (0.0, 60.0)
+    assert "none has ended lately" in str(still)
+
+
+async def test_a_rate_that_nobody_measures_any_more_is_not_known(
+    bench: Bench, a_second_later: Callable[[], Any]
+) -> None:
+    store = await limited(bench.store(), 1)
+    await submit(store, new_job())
+    await store.upkeep.measure()
+    await a_second_later()
+    await store.upkeep.measure()
+    await bench.client.hincrby(bench.keys.meta, "rate_at", -61_000)
+    assert (await refused(store, new_job())).rate is None
+
+
+async def test_a_submission_larger_than_the_limit_is_told_that_it_never_fits(store: Store) -> None:
+    await limited(store, 2)
+    assert "never fits" in str(await refused(store, *jobs(3)))
+
+
+async def test_only_one_pass_in_a_second_measures(bench: Bench, a_second_later: Callable[[], Any]) -> None:
+    one, other = bench.store(), bench.store()
+    await submit(one, *jobs(20))
+    await one.upkeep.measure()
+    await drain(one, 10)
+    await other.upkeep.measure()
+    assert await bench.client.hget(bench.keys.queue("default"), "rate") is None
+    await a_second_later()
+    await other.upkeep.measure()
+    assert float(await bench.client.hget(bench.keys.queue("default"), "rate")) > 0
+
+
+async def test_more_queues_than_one_call_may_look_at_are_measured_together(
+    bench: Bench, a_second_later: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.upkeep.MEASURED", 2)
+    store = bench.store()
+    names = [f"q{number}" for number in range(5)]
+    await submit(store, *(new_job(queue=name) for name in names))
+    await store.upkeep.measure()
+    for got in await claim(store, queues=names, limit=5):
+        await store.attempts.finish([Result(got.id, got.fence, SUCCESS)], worker="w1")
+    await a_second_later()
+    await store.upkeep.measure()
+    assert float(await bench.client.hget(bench.keys.meta, "rate")) == pytest.approx(5, rel=0.5)
+
+
+async def test_the_reaper_measures(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reaper.reaper.MEASURE_EVERY_S", 0.0)
+    await Reaper(bench.store(), every_s=1).keep_house()
+    assert await bench.client.hexists(bench.keys.meta, "rate_at")
