@@ -14,6 +14,7 @@ from bench.plan import Plan
 from bench.real import KEY, environment, process, wait_for_port
 from bench.running import RunError
 from bench.server import free_port
+from workron.keys import Keys
 
 JOBS = 4_000
 WAITING = 1_000
@@ -59,7 +60,7 @@ def _parked(plan: Plan, count: int) -> None:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as load:  # noqa: S603 - our own
             assert load.stdin is not None and load.stdout is not None  # noqa: S101, PT018 - for the type checker
             load.stdout.readline()
-            time.sleep(2)  # until all requests have arrived
+            _wait_until_parked(plan, count)
             grown = _resident_kib(pid) - before
             load.stdin.write("go\n")
             load.stdin.flush()
@@ -70,6 +71,14 @@ def _parked(plan: Plan, count: int) -> None:
     plan.results.add(f"{name}, submission to claim p50, ms", "workron", p50)
     plan.results.add(f"{name}, submission to claim p99, ms", "workron", p99)
     plan.say(f"  {name}: {grown / count:.1f} KiB each, p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+
+
+def _wait_until_parked(plan: Plan, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while plan.server.client.zcard(Keys("default").parked("default")) < count:
+        if time.monotonic() > deadline:
+            raise RunError(f"not all of {count} claims were parked within 60 s")
+        time.sleep(0.05)
 
 
 @contextmanager
