@@ -6,6 +6,7 @@ stopping), it is parked no longer then, and what it got goes to its client or ba
 """
 
 import asyncio
+import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -148,9 +149,11 @@ class Parking:
                 return await self._end(waiter)
             try:
                 claimed = await self._look(waiter, ends_at)
-            except StoreUnavailable as error:  # what is parked outlasts that: all are roused when the store is back
+            except StoreUnavailable as error:
+                # What was parked may outlast that, or not: this call may have ended it without its answer.
                 self._outages.failed(error)
                 waiter.heard.clear()
+                self._loop.call_later(_AGAIN_S * random.uniform(3, 6), waiter.heard.set)  # noqa: S311 - jitter
                 continue
             if claimed.answered:
                 return claimed.claims

@@ -21,6 +21,11 @@ def new_job(**fields: Any) -> NewJob:
     return NewJob(id=fields.pop("id", None) or ids.new_id(), **fields)
 
 
+def jobs(size: int, **fields: Any) -> list[NewJob]:
+    """Jobs with consecutive ids, as one submission has them."""
+    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
+
+
 def after(*parents: str, when: When = When.DONE) -> tuple[Dependency, ...]:
     return tuple(Dependency(parent, when) for parent in parents)
 

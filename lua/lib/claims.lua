@@ -125,7 +125,7 @@ end
 local function claims_held(text)
   local claims = {}
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
-    local row = redis.call('HMGET', job_key(id), unpack(CLAIM_FIELDS))
+    local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
     if row[1] == 'running' and redis.call('HGET', job_key(id), 'fence') == fence then
       claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), row)
     end
@@ -240,8 +240,11 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
   if limit == 0 and (last ~= request or asked ~= inbox) then
     return 'EMPTY', {}, -1 -- another one is parked, or it was made again through another inbox: it is answered there
   end
+  if last and is_overtaken(request, last) then
+    return 'STALE', {}, -1
+  end
   if handed then -- its worker lives, and gets here what it may not have heard of
-    redis.call('ZREM', P .. 'handed', handed .. ' ' .. worker .. ' ' .. last)
+    redis.pcall('ZREM', P .. 'handed', handed .. ' ' .. worker .. ' ' .. last)
     redis.call('HDEL', key, 'handed')
   end
   if last == request and held ~= '' then
@@ -249,9 +252,6 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
       redis.call('HSET', key, 'inbox', inbox)
     end
     return 'CLAIMED', claims_held(held), -1
-  end
-  if last and is_overtaken(request, last) then
-    return 'STALE', {}, -1
   end
   if parked and parked ~= '' then
     redis.call('HSET', key, 'parked', '')

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -12,6 +13,7 @@ from servers import Bench, start_server
 
 from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
+from workron.errors import StoreUnavailable
 from workron.models import ClaimRequest, Status
 from workron.valkey import server_binary
 
@@ -91,6 +93,33 @@ async def test_what_comes_for_a_request_that_nobody_waits_for_goes_back(
 
         await wait_until(back, within_s=3)
         await hang_up(listening)
+
+
+async def test_a_parked_claim_whose_second_look_failed_looks_again(
+    servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was parked no longer, and nobody roused it: it waited to its end beside jobs that waited too."""
+    async with servers.server() as server:
+        claiming = server.claiming(wait=30)
+        await wait_until(lambda: servers.parked())
+        source, looks = server.context.parking.source, 0
+        exchange = source.exchange
+
+        async def fails_once(*call: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            exchanged = await exchange(*call)
+            if looks == 1:
+                await servers.bench.client.delete(servers.bench.keys.parked("default"))
+                raise StoreUnavailable("the answer was lost")
+            return exchanged
+
+        monkeypatch.setattr(source, "exchange", fails_once)
+        server.context.parking._rouse()
+        await wait_until(lambda: looks == 1)
+        (job_id,) = await servers.submit()
+        (claim,) = await asyncio.wait_for(claiming, 10)
+        assert claim["id"] == job_id
 
 
 # --- servers that stop, stores that go --------------------------------------------------------------------------------

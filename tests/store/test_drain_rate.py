@@ -4,31 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import SUCCESS, claim, new_job, submit
+from builders import SUCCESS, claim, jobs, new_job, submit
+from queue_limits import limited, refused
 from servers import Bench
 
 from reaper.reaper import Reaper
-from workron import ids
-from workron.errors import QueueFull
-from workron.models import NewJob, Result
+from workron.models import Result
 from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
-
-
-def jobs(size: int, **fields: Any) -> list[NewJob]:
-    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
-
-
-async def limited(store: Store, most: int, queue: str = "default") -> Store:
-    await store.limit_queue(queue, most)
-    return store
-
-
-async def refused(store: Store, *many: NewJob, **options: Any) -> QueueFull:
-    with pytest.raises(QueueFull) as raised:
-        await store.submit(many, **options)
-    return raised.value
 
 
 async def drain(store: Store, number: int) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, new_job, reap_all, submit
+from builders import after, claim, finish, jobs, new_job, reap_all, submit
+from queue_limits import limited, refused
 from servers import Bench
 
 from workron import ids
@@ -18,25 +19,10 @@ FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 KEY = Idempotency("key", "once", "print")
 
 
-def jobs(size: int, **fields: Any) -> list[NewJob]:
-    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
-
-
 async def waiting(store: Store, queue: str = "default") -> int:
     found = {state.name: state.counts for state in await store.queues()}
     counts = found.get(queue, {})
     return sum(counts.get(status, 0) for status in (Status.PENDING, Status.SCHEDULED, Status.BLOCKED))
-
-
-async def limited(store: Store, most: int, queue: str = "default") -> Store:
-    await store.limit_queue(queue, most)
-    return store
-
-
-async def refused(store: Store, *many: NewJob, **options: Any) -> QueueFull:
-    with pytest.raises(QueueFull) as raised:
-        await store.submit(many, **options)
-    return raised.value
 
 
 async def test_a_submission_beyond_the_limit_is_refused_and_names_queue_limit_and_waiting_jobs(store: Store) -> None:

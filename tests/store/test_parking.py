@@ -333,3 +333,13 @@ async def test_one_call_hands_over_few_jobs_to_however_many_queues(bench: Bench)
     running = (await store.list_jobs(JobFilter(status=Status.RUNNING))).jobs
     assert len(running) == 16
     assert sum(await unheard(bench, *(f"w{number}" for number in range(30)))) == 30, "the others are woken"
+
+
+async def test_a_late_copy_does_not_hide_claims_that_nobody_has_heard_of_yet(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    await ask(store, request_id="boot:1")
+    await ask(store, request_id="boot:2")
+    await submit(store, new_job())
+    assert (await ask(store, request_id="boot:1")).more, "stale"
+    assert await bench.client.zcard(f"{bench.keys.prefix}handed") == 1

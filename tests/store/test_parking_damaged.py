@@ -48,3 +48,13 @@ async def test_news_that_nobody_can_read_say_look_for_yourself(bench: Bench) -> 
         news = await store.attempts.news("w1", waiting, 0.01)
     assert news is not None
     assert news.claims == ()
+
+
+async def test_a_repeat_spares_the_claims_beside_a_job_that_was_damaged_meanwhile(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(), new_job())
+    request = ClaimRequest("w1", ("default",), 2, "boot:1")
+    first, second = (await store.attempts.claim(request)).claims
+    await bench.client.delete(bench.keys.job(first.id))
+    await bench.client.set(bench.keys.job(first.id), "x")
+    assert (await store.attempts.claim(request)).claims == (second,)

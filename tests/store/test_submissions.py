@@ -5,22 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, new_job, submit
+from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
 from workron.listing import JobFilter
-from workron.models import Idempotency, NewJob, Status
+from workron.models import Idempotency, Status
 from workron.scripts import Scripts
 from workron.store import Store
 
 KEY = Idempotency("key1", "once", "print1")
-
-
-def jobs(size: int, **fields: Any) -> list[NewJob]:
-    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
 
 
 class Died(BaseException):

@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, new_job, submit
+from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
-from workron import ids
 from workron.errors import Conflict, NotFound, UnknownDependency
 from workron.models import (
     Cancelled,
@@ -23,10 +22,6 @@ from workron.store import Store
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 LONG = Policy(lease_ms=30_000, pass_ms=100, retry_ms=20)
-
-
-def jobs(size: int, **fields: Any) -> list[NewJob]:
-    return [new_job(id=job_id, **fields) for job_id in ids.new_ids(size)]
 
 
 async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
