@@ -61,3 +61,12 @@ async def let_end_unnoticed(attempt: Attempt) -> None:
         await asyncio.sleep(0)
     while alive(attempt._process.pid):
         time.sleep(0.001)  # noqa: ASYNC251
+
+
+def guardian_of(worker_pid: int) -> int | None:
+    """Return the guardian process among a worker's children; None while there is none."""
+    for child in Path(f"/proc/{worker_pid}/task/{worker_pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has been reaped since
+            if b"guardian.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    return None

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from builders import after, new_job, submit
+from commands import guardian_of
 from conftest import WaitUntil
 from servers import Bench
 
@@ -144,22 +144,14 @@ async def test_a_killed_guardian_is_replaced_and_still_guards(
     pid_file = tmp_path / "command.pid"
     (job_id,) = await submit(store, new_job(command=f"echo $$ > {pid_file}; exec sleep 60"))
     await wait_until(pid_file.exists)
-    old = guardian_of(worker)
+    old = guardian_of(worker.pid)
     os.kill(old, signal.SIGKILL)
-    await wait_until(lambda: (new := guardian_of(worker)) is not None and new != old)
+    await wait_until(lambda: (new := guardian_of(worker.pid)) is not None and new != old)
     (second,) = await submit(store, new_job(command="true"))
     await finished(store, wait_until, second)
     worker.kill()
     await wait_until(lambda: not alive(pid_file), within_s=5)
     assert (await store.job(job_id)).status is Status.RUNNING
-
-
-def guardian_of(worker: subprocess.Popen[bytes]) -> int | None:
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    for child in children:
-        if b"guardian" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
-    return None
 
 
 async def test_a_stopping_worker_lets_commands_finish_and_gives_back_the_rest_unharmed(

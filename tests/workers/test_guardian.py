@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import alive, claim_for, pid_in, start
+from commands import alive, claim_for, guardian_of, pid_in, start
 from conftest import WaitUntil
 
 from workers import guard
@@ -149,24 +149,18 @@ async def test_commands_die_with_the_worker_although_their_guardian_was_killed_b
     workers.append(worker)
     await wait_until(worker.all_run)
     os.kill(worker.guardian, signal.SIGKILL)
-    await wait_until(lambda: _guardian_of(worker) not in (None, worker.guardian))
+    await wait_until(lambda: guardian_of(worker.process.pid) not in (None, worker.guardian))
     # Told of what runs once it is ready; there is no telling from outside when that is, but for its signal mask.
-    await wait_until(lambda: _ignores_term(_guardian_of(worker)))
+    await wait_until(lambda: _ignores_term(guardian_of(worker.process.pid)))
     await asyncio.sleep(0.3)
     assert worker.all_run()
     worker.process.kill()
     await wait_until(lambda: not worker.some_run(), within_s=5)
 
 
-def _guardian_of(worker: PretendWorker) -> int | None:
-    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()
-    for pid in children:
-        if b"guardian.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return int(pid)
-    return None
-
-
 def _ignores_term(pid: int | None) -> bool:
+    if pid is None:
+        return False
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     ignored = next(line for line in lines if line.startswith("SigIgn:"))
     return bool(int(ignored.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
