@@ -35,9 +35,11 @@ RUN apt-get update \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/workron --shell /usr/sbin/nologin workron \
     && install -d -o workron -g workron -m 0700 /var/lib/workron
 COPY --from=build /opt/workron /opt/workron
+# drain_timeout and kill_grace together are less than the 10 s after which a plain `docker stop` kills.
 ENV PATH=/opt/workron/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    WORKRON_DATA_DIR=/var/lib/workron
+    WORKRON_DATA_DIR=/var/lib/workron \
+    WORKRON_DRAIN_TIMEOUT=3s
 USER 10001:10001
 WORKDIR /var/lib/workron
 EXPOSE 8080

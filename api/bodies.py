@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from workron import models
+from workron.fleet import Drain
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
 
 NAME_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
@@ -239,6 +240,18 @@ class Run(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}]})
 
     run: Annotated[int, Field(ge=1, le=2**31), or_with_a_point] | None = None
+
+
+class DrainTime(Body):
+    """How long the jobs of a worker that drains may go on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"timeout": 600}]})
+
+    timeout: Annotated[Seconds, Field(ge=0)] | None = None
+    """Seconds; left out, the worker's own `drain_timeout`."""
+
+    def wish(self) -> Drain:
+        return Drain(None if self.timeout is None else round(self.timeout * 1000))
 
 
 def _fits(texts: Iterable[str]) -> None:

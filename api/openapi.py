@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
-from api.bodies import NewJob, NewJobs, NewWorkflow, QueueChange, Run
+from api.bodies import DrainTime, NewJob, NewJobs, NewWorkflow, QueueChange, Run
 from api.gate import OPEN_PATHS
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, QueueChange, Run),
+    *(NewJob, NewJobs, NewWorkflow, QueueChange, Run, DrainTime),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )

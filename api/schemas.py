@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from workron import models
+from workron.fleet import WorkerState, WorkerStatus
 from workron.models import Reason, Status, When
 from workron.times import rfc3339
 
@@ -102,21 +103,31 @@ class QueueList(Answer):
 
 
 class Worker(Answer):
+    """A worker as it described itself with its last heartbeat."""
+
     id: str
     host: str
     pid: int
+    version: str
     queues: list[str]
     slots: int
     running: int
+    """Slots in use."""
+    jobs: list[str]
+    """Ids of the jobs that it holds, the longest first; at most 100 of them."""
     started_at: Time
-    last_seen_at: Time
-    version: str
+    last_heartbeat: Time
+    state: WorkerStatus
+    """`draining`: it claims no more, and ends with its jobs. `lost`: it was silent for longer than its lease; after
+    an hour it is forgotten."""
     exec_addr: str | None
     resources: dict[str, int]
     tags: list[str]
 
 
 class WorkerList(Answer):
+    """Workers by id, and the cursor of the page behind."""
+
     data: list[Worker]
     next_cursor: str | None
 
@@ -308,18 +319,20 @@ def queue_document(queue: models.QueueState) -> dict[str, Any]:
     return {"name": queue.name, "counts": _counts(queue.counts), "max_pending": queue.max_pending}
 
 
-def worker_document(worker: models.WorkerState) -> dict[str, Any]:
+def worker_document(worker: WorkerState) -> dict[str, Any]:
     info = worker.info
     return {
         "id": info.id,
         "host": info.host,
         "pid": info.pid,
+        "version": info.version,
         "queues": info.queues,
         "slots": info.slots,
         "running": info.running,
+        "jobs": info.jobs,
         "started_at": rfc3339(info.started_at_ms),
-        "last_seen_at": rfc3339(worker.last_seen_at_ms),
-        "version": info.version,
+        "last_heartbeat": rfc3339(worker.last_heartbeat_at_ms),
+        "state": worker.status,
         "exec_addr": info.exec_addr,
         "resources": info.resources,
         "tags": info.tags,

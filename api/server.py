@@ -23,7 +23,8 @@ from workron.store import Store
 
 log = structlog.get_logger()
 
-_GRACE_S: Final = 10
+_GRACE_S: Final = 8
+"""For requests under way at the end: less than the 10 s that `docker stop` gives."""
 _KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections: then it is never us who closes one under a request."""
 _BACKLOG: Final = 2048

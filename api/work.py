@@ -179,6 +179,10 @@ class AboutWorker(Body):
     queues: Queues = Field(default_factory=lambda: [DEFAULT_QUEUE])
     slots: _Count = 1
     running: _Count = 0
+    jobs: Annotated[list[JobId], Field(max_length=100)] = Field(default_factory=list)
+    """What it runs, the longest first."""
+    draining: bool = False
+    """It claims no more, and ends with its last job."""
     started_at: (
         Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
     ) = None
@@ -201,6 +205,8 @@ class AboutWorker(Body):
             running=self.running,
             started_at_ms=now_ms if self.started_at is None else epoch_ms(self.started_at),
             version=self.version,
+            jobs=tuple(self.jobs),
+            draining=self.draining,
         )
 
 

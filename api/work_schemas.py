@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from api.schemas import Answer, Job
-from workron import models
+from workron import fleet, models
 from workron.exchange import Exchanged, Kept
 from workron.models import Beat, Finished, Status, Verdict
 
@@ -51,9 +51,16 @@ class HeldBeat(Answer):
     """`cancel`: stop the command and report; `lost`: kill it, nobody wants its result."""
 
 
+class DrainWish(Answer):
+    timeout: float | None
+    """Seconds that its jobs may go on; null: as long as it is set to itself."""
+
+
 class Beats(Answer):
     data: list[HeldBeat]
     lease_ms: int
+    drain: DrainWish | None
+    """The wish that the worker claims no more, and ends with its jobs; told until it has been taken off the list."""
 
 
 class HeldOutput(Answer):
@@ -74,6 +81,8 @@ class Held(Answer):
 
 class Cancels(Answer):
     data: list[Held]
+    heartbeat: bool
+    """Whether to send the next heartbeat now: its answer says what is wanted."""
 
 
 class ExchangedResult(Answer):
@@ -120,6 +129,22 @@ def ended_document(finished: Finished) -> dict[str, Any]:
 
 def held_document(job_id: str, fence: int, state: str | None = None) -> dict[str, Any]:
     return {"id": job_id, "fence": fence, **({"state": state} if state is not None else {})}
+
+
+def beats_document(held: Sequence[tuple[str, int]], beats: fleet.Beats, lease_ms: int) -> dict[str, Any]:
+    wish = beats.drain
+    timeout_s = None if wish is None or wish.timeout_ms is None else wish.timeout_ms / 1000
+    return {
+        "data": [held_document(job_id, fence, beats.attempts[fence]) for job_id, fence in held],
+        "lease_ms": lease_ms,
+        "drain": None if wish is None else {"timeout": timeout_s},
+    }
+
+
+def cancels_document(cancels: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """What a worker is to hear; a cancel of no job only has it send its heartbeat."""
+    jobs = [held_document(job_id, fence) for job_id, fence in cancels if job_id]
+    return {"data": jobs, "heartbeat": len(jobs) < len(cancels)}
 
 
 def exchange_document(fences: Sequence[int], exchanged: Exchanged, lease_ms: int) -> dict[str, Any]:

@@ -5,12 +5,13 @@
 -- started_at + timeout + stop_ms, nor beyond the cancel + stop_ms: whoever ignores both is ended by the reaper.
 --
 -- ARGV[1]  worker    name of the worker, '' for whoever has the attempt
--- ARGV[2]  lease_ms  length of the lease, ms
+-- ARGV[2]  lease_ms  length of the lease, ms; a worker silent for longer is lost
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
 -- ARGV[4]  about     what the worker says of itself: JSON; '': nothing
 -- ARGV[5..]  held    id, fence (or `safe`, `always`: see lib/unfenced) of each running attempt
 --
--- Returns {"BEAT", "ok" | "cancel" | "lost", …} in the order of `held`
+-- Returns {"BEAT", drain, "ok" | "cancel" | "lost", …} in the order of `held`; drain: as `drain` was told, '' for no
+-- such wish
 
 local worker, lease_ms, stop_ms, about = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
@@ -32,12 +33,14 @@ local function beat(id, fence)
   return row[5] and 'cancel' or 'ok'
 end
 
-local answer = { 'BEAT' }
+local own_key = P .. 'worker:' .. worker
+local answer = { 'BEAT', redis.call('HGET', own_key, 'drain') or '' }
 for at = 5, #ARGV, 2 do
   answer[#answer + 1] = beat(ARGV[at], ARGV[at + 1])
 end
 if about ~= '' then
-  redis.call('SET', P .. 'worker:' .. worker, about, 'PX', lease_ms)
+  redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms)
+  redis.call('PEXPIRE', own_key, int(WORKER_SHOWN_MS))
   redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
 end
 flush()

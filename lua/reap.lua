@@ -15,7 +15,6 @@
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, full = tonumber(ARGV[4]), ARGV[5]
-local FORGET_MS = 3600000 -- a worker that was not seen for so long leaves the list
 local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 
 local last, wait_until = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after'))
@@ -111,6 +110,6 @@ for _, id in ipairs(ids) do
 end
 flush()
 pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
-redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - FORGET_MS))
+redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - WORKER_SHOWN_MS))
 flush()
 return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

@@ -140,9 +140,11 @@ class Script(Source):
 
     @cached_property
     def reached(self) -> set[str]:
-        """Return the library functions that the body calls, directly or not."""
+        """Return the library functions that the body, or what is always run of the library, calls, directly or not."""
         reached: set[str] = set()
         to_visit = self.calls(self.library_functions)
+        for file in self.library.keys() & self.uses:
+            to_visit |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
         while to_visit:
             name = to_visit.pop()
             reached.add(name)

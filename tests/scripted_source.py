@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.worker import Worker
 from workron.errors import StoreUnavailable
 from workron.exchange import Exchanged, Kept, News
+from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
     Claim,
@@ -43,6 +45,10 @@ class Scripted:
         self.refusals = 0
         self.beats: dict[int, Beat] = {}
         self.beat_takes_s = 0.0
+        self.infos: list[WorkerInfo] = []
+        self.drain: Drain | None = None
+        self.left: list[str] = []
+        self.waiting = 0
 
     def claims(self, *claims: Claim, **more: Any) -> None:
         self.answers.append(Claimed(claims, answered=bool(claims), **more))
@@ -57,9 +63,16 @@ class Scripted:
             raise answer
         return Exchanged([Finished(one.id, Verdict.ACCEPTED, Status.DONE) for one in results], answer, False)
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
+        self.infos.append(info)
         await asyncio.sleep(self.beat_takes_s)
-        return {fence: self.beats.get(fence, Beat.OK) for _, fence in held}
+        return Beats({fence: self.beats.get(fence, Beat.OK) for _, fence in held}, self.drain)
+
+    async def leave(self, worker: str) -> None:
+        self.left.append(worker)
+
+    async def unfinished(self, queues: Sequence[str]) -> int:
+        return self.waiting
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         self.released += held
@@ -88,9 +101,11 @@ class Scripted:
 
 
 @asynccontextmanager
-async def working(source: Scripted, slots: int = 1, **settings: Any) -> AsyncIterator[Worker]:
+async def working(
+    source: Scripted, slots: int = 1, limits: Limits = NO_LIMITS, **settings: Any
+) -> AsyncIterator[Worker]:
     async with Executor(kill_grace_s=0.2) as executor:
-        worker = Worker(Settings(slots=slots, **settings), source, executor)
+        worker = Worker(Settings(slots=slots, **settings), source, executor, limits)
         task = asyncio.create_task(worker.run())
         yield worker
         worker.stop_now()

@@ -7,7 +7,7 @@ when its lease ends. Timeout, cancel and stop are TERM to its whole process grou
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
@@ -31,8 +31,16 @@ class Executor:
     An async context: leaving it kills what still runs, as lost.
     """
 
-    def __init__(self, *, kill_grace_s: float, environ: Mapping[bytes, bytes] = os.environb) -> None:
+    def __init__(
+        self,
+        *,
+        kill_grace_s: float,
+        halted: Callable[[], bool] = lambda: False,
+        environ: Mapping[bytes, bytes] = os.environb,
+    ) -> None:
         self.kill_grace_s = kill_grace_s
+        self.halted: Final = halted
+        """Whether no command is to be started any more; what has not begun then is stopped before it does."""
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
@@ -161,6 +169,8 @@ class Attempt:
         try:
             await self._be_guarded()
             status = None
+            if self._executor.halted():
+                self._end(Ending.STOP)
             if self._ending is None:
                 process = self._start()
                 await process.exited

@@ -9,6 +9,7 @@ from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.source import JobSource
 from workron.errors import StoreUnavailable
+from workron.fleet import Beats, Drain
 from workron.models import Beat, WorkerInfo
 from workron.outage import Outage
 from workron.signals import happens
@@ -17,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Renews leases every `every_s` seconds, and acts on what comes back: cancels and lost leases."""
+    """Renews leases every `every_s` seconds, and acts on what comes back: cancels, lost leases, the wish to drain."""
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class Heartbeat:
         every_s: float,
         info: Callable[[], WorkerInfo],
         held: Callable[[], Sequence[tuple[str, int]]],
+        drain: Callable[[Drain], None],
         outage: Outage,
     ) -> None:
         self._source = source
@@ -33,6 +35,7 @@ class Heartbeat:
         self._every_s = every_s
         self._info = info
         self._held = held
+        self._drain = drain
         self._outage = outage
         self._hurried = asyncio.Event()
 
@@ -52,11 +55,12 @@ class Heartbeat:
         """Have the next heartbeat sent now."""
         self._hurried.set()
 
-    async def tick(self) -> dict[int, Beat]:
+    async def tick(self) -> Beats:
         """Send one heartbeat. Leases count from before it was sent."""
         held = self._held()
         sent_at = boottime_s()
-        beats = await self._source.heartbeat(self._info(), held)
+        answer = await self._source.heartbeat(self._info(), held)
+        beats = answer.attempts
         kept = [fence for _, fence in held if beats[fence] is not Beat.LOST]
         self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
         for job_id, fence in held:
@@ -68,4 +72,6 @@ class Heartbeat:
                 attempt.lose()
             elif beats[fence] is Beat.CANCEL:
                 attempt.cancel()
-        return beats
+        if answer.drain is not None:
+            self._drain(answer.drain)
+        return answer

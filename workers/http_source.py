@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx2
 import orjson
@@ -18,6 +19,7 @@ import orjson
 from workers.guardian import boottime_s
 from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable
 from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
+from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
     Claim,
@@ -100,11 +102,22 @@ class HttpSource:
             claimed = Claimed(parked=True)  # when scheduled jobs are due is the server's care then
         return Exchanged(exchanged.finished, claimed, propagating=False)
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         self._name(info.id)
         document = {"worker": _about(info), "held": [{"id": job_id, "fence": fence} for job_id, fence in held]}
         answer = await self._send("POST", "/heartbeats", document)
-        return {beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}
+        wish = answer["drain"]
+        drain = None if wish is None else Drain(None if wish["timeout"] is None else round(wish["timeout"] * 1000))
+        return Beats({beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}, drain)
+
+    async def leave(self, worker: str) -> None:
+        with suppress(ApiProblem):  # nobody knew of it
+            await self._send("DELETE", f"/workers/{quote(worker, safe='')}")
+
+    async def unfinished(self, queues: Sequence[str]) -> int:
+        answer = await self._send("GET", "/queues")
+        counts = [queue["counts"] for queue in answer["data"] if queue["name"] in queues]
+        return sum(number for count in counts for status, number in count.items() if not Status(status).terminal)
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         for start in range(0, len(held), MAX_RESULTS):
@@ -129,6 +142,8 @@ class HttpSource:
             answer = await self._send("GET", "/cancels", params=params, wait_s=_CANCELS_WAIT_S)
             for cancel in answer["data"]:
                 yield self._worker, cancel["id"], cancel["fence"]
+            if answer["heartbeat"]:
+                yield self._worker, "", 0
 
     async def aclose(self) -> None:
         if self._poll is not None:
@@ -239,6 +254,8 @@ def _about(info: WorkerInfo) -> dict[str, Any]:
         "running": info.running,
         "started_at": rfc3339(info.started_at_ms),
         "version": info.version,
+        "jobs": info.jobs,
+        "draining": info.draining,
     }
 
 

@@ -10,6 +10,9 @@ from typing import Final
 from workron import __version__, ids
 from workron.models import WorkerInfo
 
+SHOWN_JOBS: Final = 100
+"""Most jobs that a heartbeat names."""
+
 
 class Identity:
     """One worker process. Its id is `<name or host>-<random>`: no other has it, also of those given the same name."""
@@ -21,15 +24,17 @@ class Identity:
         self._slots = slots
         self._started_at_ms = int(time.time() * 1000)
 
-    def describe(self, running: int) -> WorkerInfo:
-        """Return what others may know, with the number of jobs that it holds now."""
+    def describe(self, jobs: Sequence[str], *, draining: bool) -> WorkerInfo:
+        """Return what others may know, with the jobs that it holds now, and whether it is about to go."""
         return WorkerInfo(
             id=self.id,
             host=platform.node(),
             pid=os.getpid(),
             queues=self._queues,
             slots=self._slots,
-            running=running,
+            running=len(jobs),
             started_at_ms=self._started_at_ms,
             version=__version__,
+            jobs=tuple(jobs[:SHOWN_JOBS]),
+            draining=draining,
         )

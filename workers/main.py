@@ -5,6 +5,7 @@ import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from workers.batch import Limits
 from workers.executor import Executor
 from workers.source import JobSource
 from workers.worker import Worker
@@ -14,13 +15,13 @@ from workron.signals import StopSignals
 from workron.tasks import end
 
 
-def run(settings: Settings) -> int:
-    """Work until a stop signal; returns the exit code."""
+def run(settings: Settings, limits: Limits) -> int:
+    """Work until a stop signal, the wish to drain, or a limit; returns the exit code."""
     lifeline.watch()
     allow_open_files()
     collector.relax()
     logs.configure(settings, process="worker")
-    return asyncio.run(_run(settings))
+    return asyncio.run(_run(settings, limits))
 
 
 def allow_open_files() -> None:
@@ -29,13 +30,13 @@ def allow_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _run(settings: Settings) -> int:
-    async with (
-        _from_api(settings, settings.api) if settings.api else _from_redis(settings) as (source, settings),
-        Executor(kill_grace_s=settings.kill_grace) as executor,
-    ):
-        worker = Worker(settings, source, executor)
-        with StopSignals() as signals:
+async def _run(settings: Settings, limits: Limits) -> int:
+    with StopSignals() as signals:
+        async with (
+            _from_api(settings, settings.api) if settings.api else _from_redis(settings) as (source, settings),
+            Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told) as executor,
+        ):
+            worker = Worker(settings, source, executor, limits)
             steering = asyncio.create_task(_steer(worker, signals))
             try:
                 await worker.run()

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, suppress
 from workron.connection import Connection
 from workron.errors import StoreUnavailable
 from workron.exchange import Exchanged, Kept, News
-from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.fleet import Beats
+from workron.models import ClaimRequest, OutputPatch, Result, WorkerInfo
 from workron.store import Store
 
 
@@ -34,8 +35,14 @@ class RedisSource:
         with suppress(StoreUnavailable):  # the reaper goes on
             await self._store.upkeep.propagate()
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         return await self._store.attempts.heartbeat(info, held)
+
+    async def leave(self, worker: str) -> None:
+        await self._store.attempts.leave(worker)
+
+    async def unfinished(self, queues: Sequence[str]) -> int:
+        return await self._store.attempts.unfinished(queues)
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         await self._store.attempts.release(held)

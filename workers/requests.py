@@ -22,6 +22,8 @@ class Requests:
         """When it was sent to be parked; None while it is not known to be."""
         self.reserved = 0
         """Slots that the call under way may fill beyond those it frees."""
+        self.open = 0
+        """Most jobs that the present request may still bring, as it is under way or parked."""
 
     @property
     def id(self) -> str:
@@ -31,6 +33,7 @@ class Requests:
         """Return the present request for so many jobs; for none of them only to end its parking."""
         if limit == 0 and self.parked_at is None:
             return None
+        self.open = max(self.open, limit)
         return ClaimRequest(self._worker, self._queues, limit, self.id, self.park_ms if limit else 0)
 
     def served(self) -> float:
@@ -41,4 +44,5 @@ class Requests:
         since = self.asked_at if self.parked_at is None else self.parked_at
         self._number += 1
         self.parked_at = None
+        self.open = 0
         return since

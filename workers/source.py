@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from workron.exchange import Exchanged, Kept, News
-from workron.models import Beat, ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.fleet import Beats
+from workron.models import ClaimRequest, OutputPatch, Result, WorkerInfo
 
 
 class JobSource(Protocol):
@@ -16,8 +17,14 @@ class JobSource(Protocol):
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         """Report results and claim jobs in one call."""
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
-        """Prove life and renew the leases of attempts (job, fence); answers by fence."""
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
+        """Prove life and renew the leases of attempts (job, fence)."""
+
+    async def leave(self, worker: str) -> None:
+        """Say that the worker has stopped: it is not lost."""
+
+    async def unfinished(self, queues: Sequence[str]) -> int:
+        """Return how many jobs of these queues have not ended."""
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         """Give attempts (job, fence) back unfinished."""
@@ -29,6 +36,9 @@ class JobSource(Protocol):
         """Wait for news of a parked request; None when some time has passed without any."""
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
-        """Yield (worker, job, fence) of running attempts that are to be cancelled."""
+        """Yield (worker, job, fence) of running attempts that are to be cancelled.
+
+        A worker with an empty job is to send its next heartbeat now.
+        """
 
     async def aclose(self) -> None: ...

@@ -6,12 +6,13 @@ finds nothing is parked in the store, which then claims for the worker as soon a
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
+from workers.batch import NO_LIMITS, Allowance, Limits, until_empty
+from workers.ended import Ended, Ending, log_answers
 from workers.executor import Attempt, Executor
 from workers.guardian import boottime_s
 from workers.heartbeat import Heartbeat
@@ -19,22 +20,22 @@ from workers.identity import Identity
 from workers.output_writer import OutputWriter
 from workers.requests import Requests
 from workers.source import JobSource
+from workers.stopping import Stopping
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.exchange import MAX_RESULTS, Exchanged, News
-from workron.models import Claim, Claimed, ClaimRequest, Finished, Outcome, Reason, Result, Verdict, WorkerInfo
+from workron.fleet import Drain
+from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
-from workron.tasks import end
+from workron.tasks import end, first_end
 
-PATIENCE_S: Final = 15.0
-"""How long after the grace a stopping worker tries to deliver results while Redis is away."""
+LEAVE_S: Final = 2.0
+"""How long a worker that has stopped tries to say so."""
 FEW_SLOTS: Final = 16
 """So many slots are filled by one claim."""
 MANY_SLOTS: Final = 64
 """With so many slots a second call may be under way."""
-MAX_OUTPUT: Final = 1_000_000
-"""Bytes of output in one call."""
 PARK_AGAIN_S: Final = 0.001
 """Who was handed jobs asks for more after this time: a result that comes sooner takes the request along."""
 
@@ -42,9 +43,9 @@ _CUT_OFF: Final = Outcome(Reason.WORKER_LOST, error="the worker was ended while 
 
 
 class Worker:
-    """Serves queues until told to stop: `async with` its executor and source, then `run`."""
+    """Serves queues until told to stop, or its limits are reached: `async with` its executor and source, then `run`."""
 
-    def __init__(self, settings: Settings, source: JobSource, executor: Executor) -> None:
+    def __init__(self, settings: Settings, source: JobSource, executor: Executor, limits: Limits = NO_LIMITS) -> None:
         self._identity = Identity(settings.worker_name, settings.queues, settings.slots)
         self.id: Final = self._identity.id
         self.slots: Final = settings.slots
@@ -57,10 +58,10 @@ class Worker:
         self._queues: Final = tuple(settings.queues)
         self._first = Requests(self.id, self._queues, incarnation, source.lease_ms // 3)
         self._second = Requests(self.id, self._queues, f"{incarnation}~2", 0)
-        self._grace_s = settings.shutdown_grace
+        self._limits = limits
+        self._allowance = Allowance(limits.max_jobs)
         self._held: dict[int, Attempt] = {}
         """All that is claimed and not yet reported, by fence; ended attempts too: their leases still count."""
-        self._ended: list[tuple[Attempt, Outcome]] = []
         self._starting = 0
         """Claims that have come and are started in a moment."""
         self._unstarted: list[Claim] = []
@@ -75,15 +76,15 @@ class Worker:
         """Whether the last claim got all that it asked for."""
         self._enough = asyncio.Event()
         """Set when a second call is worth its while."""
-        self._stopping = False
-        self._hurried = False
-        self._patient_until = 0.0
+        self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._log)
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed)
-        self._heartbeat = Heartbeat(source, executor, settings.heartbeat_s, self._info, self._held_pairs, self._outage)
+        self._ended = Ended(self._output)
+        every_s, about = settings.heartbeat_s, self._info
+        self._heartbeat = Heartbeat(source, executor, every_s, about, self._held_pairs, self._drain, self._outage)
 
     async def run(self) -> None:
-        """Work until `stop`; returns when nothing is held any more."""
+        """Work until `stop`, or a limit is reached; returns when nothing is held any more."""
         self._log.info("worker ready", slots=self.slots, queues=",".join(self._queues))
         loops = (
             self._serve(),
@@ -92,48 +93,56 @@ class Worker:
             self._output.run(self._held.values()),
             self._listen_for_cancels(),
             self._listen_for_news(),
+            self._end_when_empty(),
         )
-        tasks = [asyncio.create_task(loop) for loop in loops]
+        serving, *others = [asyncio.create_task(loop) for loop in loops]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # only serving ends by itself: an error of any ends the worker
+            await first_end(serving, others)
         finally:
-            await end(tasks)
+            await end([serving, *others])
         await self._give_back()
+        await self._leave()
         self._log.info("worker stopped")
 
     def stop(self) -> None:
-        """Claim no more; commands get `shutdown_grace` to finish, then they are stopped and their jobs given back."""
-        if not self._stopping:
-            self._stopping = True
-            self._changed.set()
-            self._log.info("worker draining", running=len(self._held), grace_s=self._grace_s)
-            self._patient_until = time.monotonic() + self._grace_s + PATIENCE_S
-            asyncio.get_running_loop().call_later(self._grace_s, self._stop_commands)
+        """Claim no more; commands get `drain_timeout` to finish, then they are stopped and their jobs given back."""
+        self._stopping.begin()
 
     def stop_now(self) -> None:
         """Kill all commands and give their jobs back."""
-        self.stop()
-        self._hurried = True
-        for attempt in list(self._executor.attempts.values()):
-            attempt.stop(now=True)
-        self._changed.set()
+        self._stopping.hurry()
 
-    def _stop_commands(self) -> None:
-        for attempt in list(self._executor.attempts.values()):
-            attempt.stop()
+    def _drain(self, wish: Drain) -> None:
+        self._stopping.begin(None if wish.timeout_ms is None else wish.timeout_ms / 1000)
+
+    def _on_stopping(self) -> None:
+        self._changed.set()
+        self._heartbeat.hurry()  # that all see it
+
+    async def _end_when_empty(self) -> None:
+        if self._limits.until_empty:
+            await until_empty(self._source, self._queues, lambda: not self._busy())
+            self.stop()
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._source.leave(self.id)
+        except (StoreUnavailable, TimeoutError):
+            self._log.debug("nobody was told of the end")  # it is shown as lost, for an hour
 
     async def _serve(self) -> None:
         while True:
             self._changed.clear()
             await self._give_back()
             parked = self._first.parked_at is not None
-            if self._stopping and not (self._held or self._starting or self._calls or parked):
+            if self._allowance.left <= 0 and not self._busy():
+                self.stop()
+            if self._stopping.begun and not (self._busy() or parked):
                 return
-            batch, free = self._take_ended(), self._free_slots()
-            if batch or (free > 0 and self._look) or (self._stopping and parked):
-                await self._exchange(self._first, batch, free)
+            batch = self._ended.take()
+            if batch or (self._look and self._wanted(self._first, 0)) or (self._stopping.begun and parked):
+                await self._exchange(self._first, batch)
             else:
                 await self._changed.wait()
 
@@ -142,18 +151,27 @@ class Worker:
         while True:
             await self._enough.wait()
             self._enough.clear()
-            if batch := self._take_ended():
-                await self._exchange(self._second, batch, self._free_slots())
+            if batch := self._ended.take():
+                await self._exchange(self._second, batch)
                 self._changed.set()
 
-    def _free_slots(self) -> int:
-        taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
-        return 0 if self._stopping else self.slots - taken
+    def _busy(self) -> bool:
+        """Whether anything is held, or may come with a call under way."""
+        return bool(self._held or self._starting or self._unstarted or self._calls)
 
-    async def _exchange(self, requests: Requests, batch: Sequence[tuple[Attempt, Outcome]], free: int) -> None:
+    def _wanted(self, requests: Requests, ended: int) -> int:
+        """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
+        if self._stopping.begun:
+            return 0
+        taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
+        other = self._second if requests is self._first else self._first
+        wanted = min(self.slots - taken + ended, self._share, self._allowance.left - other.open)
+        return int(max(0, wanted))
+
+    async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
-        wanted = 0 if self._stopping else max(0, min(free + len(batch), self._share))
+        wanted = self._wanted(requests, len(batch))
         request = requests.make(wanted)
         requests.reserved = max(0, wanted - len(batch))
         requests.asked_at = sent_at = boottime_s()  # leases count from the first try: it may have made the claims
@@ -167,33 +185,29 @@ class Worker:
             return
         if request is not None:
             self._accept(requests, request, exchanged.claimed, sent_at)
-        for (attempt, outcome), finished in zip(batch, exchanged.finished, strict=True):
-            self._log_end(attempt, outcome, finished)
+        log_answers(self._log, batch, exchanged.finished)
 
     async def _deliver(
-        self, batch: Sequence[tuple[Attempt, Outcome]], results: Sequence[Result], request: ClaimRequest | None
+        self, batch: Sequence[Ending], results: Sequence[Result], request: ClaimRequest | None
     ) -> Exchanged | None:
         while True:
             try:
                 exchanged = await self._source.exchange(self.id, results, request)
             except StoreUnavailable as error:
                 self._outage.failed(error)
-                if self._gives_up(batch):
+                if self._stopping.gives_up(reporting=bool(batch)):
                     return None
                 await asyncio.sleep(0.2)
             else:
                 self._outage.worked()
                 return exchanged
 
-    def _gives_up(self, batch: Sequence[tuple[Attempt, Outcome]]) -> bool:
-        """Whether to stop without Redis: at once with nothing to report, else some time after the grace."""
-        return self._stopping and (self._hurried or not batch or time.monotonic() > self._patient_until)
-
     def _accept(self, requests: Requests, request: ClaimRequest, claimed: Claimed, sent_at: float) -> None:
         """Start what was claimed, but after the next call is sent; note whether and when to look for more."""
         if request.request_id != requests.id:  # it was parked before; news brought the same claims meanwhile
             self._look_again()
             return
+        requests.open = request.limit if claimed.parked else 0
         got_all = 0 < len(claimed.claims) == request.limit
         self._plenty = got_all
         if claimed.answered:
@@ -203,6 +217,7 @@ class Worker:
             self._look = claimed.more or got_all
             self._look_later(claimed)
         if claimed.claims:
+            self._allowance.take(len(claimed.claims))
             self._starting += len(claimed.claims)
             asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
@@ -220,7 +235,7 @@ class Worker:
     def _start(self, claims: Sequence[Claim], sent_at: float) -> None:
         deadline = sent_at + self._source.lease_ms / 1000
         rest_s = deadline - boottime_s()
-        if self._stopping or rest_s <= 0:
+        if self._stopping.begun or rest_s <= 0:
             self._unstarted += claims
             self._changed.set()
             return
@@ -253,40 +268,23 @@ class Worker:
             claim = attempt.claim
             self._log.error("attempt broke", job=claim.id, attempt=claim.attempt, exc_info=error)
             outcome = Outcome(Reason.SPAWN, error=f"the worker could not run it: {type(error).__name__}: {error}")
-        self._ended.append((attempt, outcome))
+        self._ended.add(attempt, outcome)
         self._changed.set()
         if self._plenty and self.slots >= MANY_SLOTS and len(self._ended) >= self._share // 2:
             self._enough.set()
 
-    def _take_ended(self) -> list[tuple[Attempt, Outcome]]:
-        """Take what the next call reports, bounded in number and bytes; output under way is waited for."""
-        batch: list[tuple[Attempt, Outcome]] = []
-        left: list[tuple[Attempt, Outcome]] = []
-        room = MAX_OUTPUT
-        for attempt, outcome in self._ended:
-            size = attempt.output.untaken
-            full = len(batch) == MAX_RESULTS or (batch and size > room)
-            if full or attempt.stopped or attempt.claim.fence in self._output.under_way:
-                left.append((attempt, outcome))
-            else:
-                batch.append((attempt, outcome))
-                room -= size
-        self._ended = left
-        return batch
-
-    def _forget(self, batch: Sequence[tuple[Attempt, Outcome]]) -> None:
+    def _forget(self, batch: Sequence[Ending]) -> None:
         for attempt, _ in batch:
             del self._held[attempt.claim.fence]
 
     async def _give_back(self) -> None:
         """Give back what came too late, and the jobs whose commands were stopped because the worker goes."""
         claims, self._unstarted = self._unstarted, []
-        stopped = [(attempt, outcome) for attempt, outcome in self._ended if attempt.stopped]
-        if stopped:
-            self._ended = [pair for pair in self._ended if pair not in stopped]
-            self._forget(stopped)
-            claims += [attempt.claim for attempt, _ in stopped]
+        stopped = self._ended.take_stopped()
+        self._forget(stopped)
+        claims += [attempt.claim for attempt, _ in stopped]
         if claims:
+            self._allowance.give_back(len(claims))
             await self._release(claims)
 
     async def _release(self, claims: Sequence[Claim]) -> None:
@@ -299,23 +297,14 @@ class Worker:
             for fields in about:
                 self._log.warning("job not given back, the reaper will do it", error=str(error), **fields)
 
-    def _log_end(self, attempt: Attempt, outcome: Outcome, finished: Finished) -> None:
-        claim = attempt.claim
-        about = {"job": claim.id, "attempt": claim.attempt, "status": finished.status}
-        if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
-            self._log.warning("result refused", verdict=finished.verdict, **about)
-        elif outcome.reason is None:
-            self._log.info("job done", **about)
-        else:
-            ended = {"reason": outcome.reason, "exit_code": outcome.exit_code, "signal": outcome.signal}
-            self._log.info("attempt failed", **ended, **about)
-
     async def _listen_for_cancels(self) -> None:
         while True:
             try:
                 async for worker, job_id, fence in self._source.cancels():
                     attempt = self._executor.attempts.get(fence) if worker == self.id else None
-                    if attempt is not None:
+                    if worker == self.id and not job_id:
+                        self._heartbeat.hurry()
+                    elif attempt is not None:
                         self._log.info("cancelling job", job=job_id, attempt=attempt.claim.attempt)
                         attempt.cancel()
             except StoreUnavailable:
@@ -338,6 +327,7 @@ class Worker:
         if not news.claims:
             self._look_again()
         elif news.request_id == self._first.id:
+            self._allowance.take(len(news.claims))
             since = self._first.served()
             self._start(news.claims, news.asked_at_s or since)
             self._look_in(PARK_AGAIN_S)
@@ -346,4 +336,5 @@ class Worker:
         return [(attempt.claim.id, fence) for fence, attempt in self._held.items()]
 
     def _info(self) -> WorkerInfo:
-        return self._identity.describe(len(self._held))
+        jobs = [attempt.claim.id for attempt in self._held.values()]
+        return self._identity.describe(jobs, draining=self._stopping.begun)

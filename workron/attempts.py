@@ -10,10 +10,12 @@ import orjson
 
 from workron import decode
 from workron.connection import BLOCK_S, Connection
-from workron.errors import StoreUnavailable
+from workron.errors import NotFound, StoreUnavailable
 from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept, News
+from workron.fleet import Beats, Drain
 from workron.keys import Keys
 from workron.models import (
+    TERMINAL,
     Beat,
     Claim,
     Claimed,
@@ -118,27 +120,47 @@ class Attempts:
                 outcome = Outcome(Reason.SPAWN, error=f"what is stored of this job can't be read: {error}")
                 self._unreadable.append(Result(row[0].decode(), int(row[1]), outcome))
 
-    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> dict[int, Beat]:
+    async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         """Renew the leases of all running attempts (id, fence), and the worker's own description; answers by fence.
 
         A worker may hold two attempts of one job: one that it has lost and does not know of, and the next one.
         """
         about = orjson.dumps(asdict(info))
         beats: dict[int, Beat] = {}
+        drain = None
         for start in range(0, max(len(held), 1), MAX_BEATS):
             page = held[start : start + MAX_BEATS]
             flat: list[Arg] = [part for pair in page for part in pair]
             reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
-            beats |= {fence: Beat(word.decode()) for (_, fence), word in zip(page, reply[1:], strict=True)}
-        return beats
+            _, wish, *words = reply
+            beats |= {fence: Beat(word.decode()) for (_, fence), word in zip(page, words, strict=True)}
+            drain = _drain(wish.decode())
+        return Beats(beats, drain)
+
+    async def drain(self, worker: str, wish: Drain) -> None:
+        """Ask a worker to stop; NotFound if there is none of this name. It may be asked again, with another time."""
+        word = _OWN_TIME if wish.timeout_ms is None else str(wish.timeout_ms)
+        if (await self._scripts.drain(worker, word))[0] == b"UNKNOWN":
+            raise NotFound("worker", worker)
+
+    async def leave(self, worker: str) -> bool:
+        """Forget a worker that has stopped; answers whether it was known."""
+        return bool((await self._scripts.leave(worker))[0] == b"LEFT")
+
+    async def unfinished(self, queues: Sequence[str]) -> int:
+        """Return how many jobs of these queues have not ended."""
+        rows = await self._connection.pipeline([("HMGET", self._keys.queue(queue), *_UNFINISHED) for queue in queues])
+        return sum(int(count or 0) for row in rows for count in row)
 
     async def beat(self, job_id: str, fence: int | Unfenced) -> Beat:
         """Renew the lease of one attempt, whoever has it."""
-        _, word = await self._scripts.heartbeat("", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence])
+        _, _, word = await self._scripts.heartbeat(
+            "", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence]
+        )
         return Beat(word.decode())
 
     async def describe(self, info: WorkerInfo, ttl_ms: int) -> None:
-        """Keep what a worker says of itself for so long."""
+        """Keep what a worker says of itself; silent for longer than this, it is lost."""
         await self._scripts.heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
 
     async def release(self, held: Sequence[tuple[str, int | Unfenced]]) -> list[Status | None]:
@@ -184,11 +206,27 @@ class Attempts:
             yield connection
 
     async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
-        """Yield (worker, job, fence) of each running attempt that is to be cancelled, as it is asked for."""
+        """Yield (worker, job, fence) of each running attempt that is to be cancelled, as it is asked for.
+
+        A worker without a job (its id is empty) is to send a heartbeat now: the answer says what is wanted of it.
+        """
         async for message in self._connection.messages(self._keys.cancels):
             match message.split():
                 case [worker, job_id, fence] if fence.isdecimal():
                     yield worker, job_id, int(fence)
+                case [worker]:
+                    yield worker, "", 0
+
+
+_OWN_TIME: Final = "own"
+_UNFINISHED: Final = [status.value for status in Status if status not in TERMINAL]
+
+
+def _drain(wish: str) -> Drain | None:
+    """The wish to drain as the script knows it: none, with the worker's own time, or with another."""
+    if not wish:
+        return None
+    return Drain(None if wish == _OWN_TIME else int(wish))
 
 
 def _is_plain(result: Result) -> bool:

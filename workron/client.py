@@ -128,8 +128,23 @@ class Client:
         return cast(QueueDoc, self._transport.document("PATCH", path, content=content, headers=sent))
 
     def workers(self) -> list[WorkerDoc]:
-        """Return the living workers."""
-        return cast(list[WorkerDoc], self._get("/workers")["data"])
+        """Return all workers, those lost within the last hour too."""
+        params, found = {"limit": str(PAGE)}, []
+        while True:
+            page = self._get("/workers", params)
+            found += page["data"]
+            if page["next_cursor"] is None:
+                return cast(list[WorkerDoc], found)
+            params["cursor"] = page["next_cursor"]
+
+    def worker(self, worker_id: str) -> WorkerDoc:
+        """Return a worker; ApiProblem with status 404 once it has stopped."""
+        return cast(WorkerDoc, self._get(_worker_path(worker_id)))
+
+    def drain(self, worker_id: str, *, timeout_s: float | None = None) -> WorkerDoc:
+        """Have a worker claim no more, let its jobs go on for that time, by default its own, and end."""
+        body = {} if timeout_s is None else {"timeout": timeout_s}
+        return cast(WorkerDoc, self._post(_worker_path(worker_id, "/drain"), body))
 
     def health(self) -> HealthDoc:
         """Return how the system is."""
@@ -153,6 +168,12 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         raise InvalidRequest("the request holds text that is not valid Unicode; commands must be UTF-8") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"the request can't be written as JSON: {error}") from None
+
+
+def _worker_path(worker_id: str, action: str = "") -> str:
+    if not worker_id or worker_id in {".", ".."} or "/" in worker_id:
+        raise NotFound("worker", worker_id)
+    return f"/workers/{quote(worker_id, safe='')}{action}"
 
 
 def _path(kind: str, ident: str, action: str = "") -> str:

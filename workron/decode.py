@@ -1,10 +1,12 @@
 """From Redis' replies to the nouns of `models`."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
+from workron.fleet import WorkerState, WorkerStatus
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -18,7 +20,6 @@ from workron.models import (
     Status,
     When,
     WorkerInfo,
-    WorkerState,
 )
 
 Row = Mapping[str, bytes]
@@ -136,10 +137,18 @@ def stored_output(fence: str, total: int, stored: bytes) -> Output:
     return Output(int(fence), head=head, cut=total - len(stored), tail=tail)
 
 
-def worker(about: bytes, last_seen_at_ms: int) -> WorkerState:
-    described: dict[str, Any] = orjson.loads(about)
-    described |= {name: tuple(described[name]) for name in ("queues", "tags") if name in described}
-    return WorkerState(WorkerInfo(**described), last_seen_at_ms)
+_ABOUT: Final = frozenset(field.name for field in dataclasses.fields(WorkerInfo))
+
+
+def worker(fields: Row, last_heartbeat_at_ms: int, now_ms: int) -> WorkerState:
+    """A worker, from the hash that its heartbeats write; what one of another version says besides is passed over."""
+    described: dict[str, Any] = orjson.loads(fields["about"])
+    described |= {name: tuple(described.get(name, ())) for name in ("queues", "jobs", "tags")}
+    info = WorkerInfo(**{name: value for name, value in described.items() if name in _ABOUT})
+    status = WorkerStatus.DRAINING if info.draining or "drain" in fields else WorkerStatus.ACTIVE
+    if now_ms - last_heartbeat_at_ms > int(fields["lease_ms"]):
+        status = WorkerStatus.LOST
+    return WorkerState(info, last_heartbeat_at_ms, status)
 
 
 STATUSES: Final = tuple(Status)

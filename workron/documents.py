@@ -67,17 +67,19 @@ class QueueDoc(TypedDict):
 
 
 class WorkerDoc(TypedDict):
-    """A living worker."""
+    """A worker as it described itself with its last heartbeat; `state` is active, draining or lost."""
 
     id: str
     host: str
     pid: int
+    version: str
     queues: list[str]
     slots: int
     running: int
+    jobs: list[str]
     started_at: str
-    last_seen_at: str
-    version: str
+    last_heartbeat: str
+    state: str
 
 
 class ServerDoc(TypedDict):

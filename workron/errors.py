@@ -63,7 +63,7 @@ class TooLarge(InvalidRequest):
 
 
 class NotFound(WorkronError):
-    """No such job or workflow; it never existed, or its retention has passed."""
+    """No such job, workflow or worker; it never existed, or its retention has passed."""
 
     def __init__(self, kind: str, ident: str) -> None:
         super().__init__(f"no such {kind}: {ident}")

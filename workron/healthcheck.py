@@ -15,12 +15,14 @@ from typing import Final
 
 from workron.cli.config import load
 from workron.errors import WorkronError
+from workron.fleet import WorkerStatus
 from workron.settings import Settings
 from workron.store import Store
 
 _TIMEOUT_S: Final = 4.0
 _MISSED_PASSES: Final = 3
 _PASS_MARGIN_S: Final = 5.0
+_ALL: Final = 1_000_000
 
 
 def main() -> None:
@@ -68,7 +70,8 @@ async def reaper_problem(store: Store, pass_s: float) -> str | None:
 
 async def worker_problem(store: Store, host: str) -> str | None:
     """Return whether no worker of this host has shown life within its lease."""
-    if any(worker.info.host == host for worker in await store.workers()):
+    page = await store.workers(limit=_ALL)
+    if any(one.info.host == host and one.status is not WorkerStatus.LOST for one in page.workers):
         return None
     return f"no worker on {host} has shown life within its lease"
 

@@ -268,18 +268,14 @@ class WorkerInfo:
     running: int
     started_at_ms: int
     version: str
+    jobs: tuple[str, ...] = ()
+    """The jobs that it holds, the longest first; at most 100 of them."""
+    draining: bool = False
+    """It claims no more, and ends with its last job."""
     exec_addr: str | None = None
     """Where it says it can be reached; nobody calls it."""
     resources: Mapping[str, int] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerState:
-    """A worker as stored: alive while its description has not expired."""
-
-    info: WorkerInfo
-    last_seen_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)

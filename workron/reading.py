@@ -13,9 +13,10 @@ from workron import decode
 from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import NotFound
+from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import Job, Output, QueueState, Status, WorkerInfo, WorkerState, Workflow
+from workron.models import Job, Output, QueueState, Status, Workflow
 
 log = structlog.get_logger()
 
@@ -110,18 +111,26 @@ class Reader:
             for name, row in zip(names, rows, strict=True)
         ]
 
-    async def workers(self) -> list[WorkerState]:
-        """Return the workers whose description has not expired, last seen first."""
-        seen = scored(await self._connection.call("ZRANGE", self._keys.workers, 0, -1, "REV", "WITHSCORES"))
-        replies = await self._connection.pipeline([("GET", self._keys.worker(name)) for name, _ in seen])
-        alive = zip(seen, replies, strict=True)
-        return [decode.worker(about, at_ms) for (_, at_ms), about in alive if isinstance(about, bytes)]
+    async def workers(self, limit: int, after: str) -> WorkerPage:
+        """Return the workers behind `after` by name: those that live, and for an hour those that are lost."""
+        beats, time = await self._connection.pipeline([("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES"), ("TIME",)])
+        seen = sorted(pair for pair in scored(beats) if pair[0] > after)
+        replies = await self.read([("HGETALL", self._keys.worker(name)) for name, _ in seen[:limit]])
+        found = [
+            decode.worker(row, at_ms, _ms(time))
+            for (_, at_ms), reply in zip(seen[:limit], replies, strict=True)
+            if not isinstance(reply, Exception) and "about" in (row := decode.row(reply))
+        ]
+        return WorkerPage(tuple(found), seen[limit - 1][0] if len(seen) > limit else None)
 
-    async def worker(self, name: str) -> WorkerInfo:
-        about = None if ":claim" in name else await self._connection.call("GET", self._keys.worker(name))
-        if about is None:
+    async def worker(self, name: str) -> WorkerState:
+        beat, reply, time = await self._connection.pipeline(
+            [("ZSCORE", self._keys.workers, name), ("HGETALL", self._keys.worker(name)), ("TIME",)]
+        )
+        row = {} if isinstance(reply, Exception) else decode.row(reply)
+        if beat is None or "about" not in row:
             raise NotFound("worker", name)
-        return decode.worker(about, 0).info
+        return decode.worker(row, int(float(beat)), _ms(time))
 
     async def workflow(self, workflow: str) -> Workflow:
         row = decode.row(await self._connection.call("HGETALL", self._keys.workflow(workflow)))
@@ -142,6 +151,11 @@ def _job(job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | No
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)
         return None
+
+
+def _ms(time: Sequence[bytes]) -> int:
+    """Milliseconds since the epoch, of a reply to TIME."""
+    return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def scored(reply: Any) -> list[tuple[str, int]]:

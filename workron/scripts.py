@@ -23,7 +23,7 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "admit", "abort", "limit", "measure"}
+     "trim", "admit", "abort", "limit", "measure", "drain", "leave"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -144,6 +144,12 @@ class Scripts:
 
     async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:
         return await self._run("heartbeat", worker, lease_ms, stop_ms, about, *held)
+
+    async def drain(self, worker: str, wish: str) -> Any:
+        return await self._run("drain", worker, wish)
+
+    async def leave(self, worker: str) -> Any:
+        return await self._run("leave", worker)
 
     async def release(self, held: Sequence[Arg]) -> Any:
         return await self._run("release", *held)

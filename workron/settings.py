@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     token: SecretStr | None = Field(None, description="key for that API; the API key by default")
     worker_name: str | None = Field(
         None,
-        pattern=r"^[\x21-\x7e]{1,64}$",
+        pattern=r"^[A-Za-z0-9_.:@=+-]{1,64}$",
         description="name of a worker, made unique by a suffix; its host by default",
     )
     slots: int = Field(
@@ -104,7 +104,10 @@ class Settings(BaseSettings):
     )
     retry_max_delay: Duration = Field(3600.0, description="longest wait between two attempts")
     kill_grace: Duration = Field(5.0, description="time between TERM and KILL for a command that is stopped")
-    shutdown_grace: Duration = Field(30.0, description="how long a stopping worker lets its commands finish")
+    drain_timeout: Duration = Field(
+        30.0,
+        description="how long a stopping worker lets its commands go on; then it gives their jobs back",
+    )
     retention_done: Duration = Field(86_400.0, description="how long done and cancelled jobs are kept")
     retention_failed: Duration = Field(
         7 * 86_400.0, description="how long failed jobs, and those skipped because of them, are kept"

@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from types import TracebackType
-from typing import Final, Self
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_S: Final = 0.5
@@ -16,10 +16,14 @@ class StopSignals:
     def __init__(self) -> None:
         self.stopping: Final = asyncio.Event()
         self.now: Final = asyncio.Event()
+        self.told = False
+        """Set in the moment of the first signal, before anything that the event loop still has to do."""
         self._first_at_s = 0.0
         # Under `nohup` the end of the terminal is no reason to stop.
         deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._numbers = [number for number in SIGNALS if not (deaf and number == signal.SIGHUP)]
+        self._before: dict[signal.Signals, Any] = {}
+        self._loop: asyncio.AbstractEventLoop
 
     def stop(self) -> None:
         """Ask to finish, as a first signal does; once asked it changes nothing."""
@@ -34,15 +38,20 @@ class StopSignals:
             self.now.set()
 
     def __enter__(self) -> Self:
-        for number in self._numbers:
-            asyncio.get_running_loop().add_signal_handler(number, self._received)
+        self._loop = asyncio.get_running_loop()
+        # Not the loop's own handlers: those run when all that was ready before has run.
+        self._before = {number: signal.signal(number, self._interrupt) for number in self._numbers}
         return self
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self.told = True
+        self._loop.call_soon_threadsafe(self._received)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for number in self._numbers:
-            asyncio.get_running_loop().remove_signal_handler(number)
+        for number, handler in self._before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:

@@ -1,7 +1,7 @@
 """The store: every operation on jobs, in domain types. The front of all that speaks Redis.
 
     Store            submit, cancel, retry; read jobs, wait for them     what the API calls
-    Store.attempts   claim, heartbeat, finish, release, write_output     what workers call
+    Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -19,6 +19,7 @@ from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.errors import Conflict, NotFound, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
+from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.listing import JobFilter, Listing
 from workron.models import (
@@ -30,8 +31,6 @@ from workron.models import (
     Output,
     QueueState,
     Submitted,
-    WorkerInfo,
-    WorkerState,
     Workflow,
 )
 from workron.policy import Policy
@@ -210,11 +209,10 @@ class Store:
     async def queues(self) -> list[QueueState]:
         return await self._reader.queues()
 
-    async def workers(self) -> list[WorkerState]:
-        return await self._reader.workers()
+    async def workers(self, *, limit: int = 1000, cursor: str | None = None) -> WorkerPage:
+        return await self._reader.workers(limit, cursor or "")
 
-    async def worker(self, worker: str) -> WorkerInfo:
-        """Return what a living worker says of itself; NotFound if there is none of this name."""
+    async def worker(self, worker: str) -> WorkerState:
         return await self._reader.worker(worker)
 
     async def workflow(self, workflow: str) -> Workflow:

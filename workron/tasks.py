@@ -7,6 +7,15 @@ from typing import Any, Final
 _AGAIN_S: Final = 0.1
 
 
+async def first_end(main: asyncio.Task[None], others: Iterable[asyncio.Task[None]]) -> None:
+    """Return when `main` has ended, or raise what any of the tasks raises; others may end before."""
+    left = {main, *others}
+    while not main.done():
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and return when they have ended; what they raise is theirs.
 

@@ -1,4 +1,4 @@
-"""Looking at the system: queues, workers, and how it is."""
+"""Looking at the system: queues, and how it is."""
 
 import asyncio
 import shutil
@@ -31,18 +31,6 @@ async def list_queues(request: Request) -> Response:
     """List queues and how many jobs each has in each status."""
     queues = await context_of(request).store.queues()
     return schemas.json_response(schemas.list_document(map(schemas.queue_document, queues)))
-
-
-@router.get(
-    "/workers",
-    operation_id="list_workers",
-    response_model=schemas.WorkerList,
-    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
-)
-async def list_workers(request: Request) -> Response:
-    """List the workers that are alive."""
-    workers = await context_of(request).store.workers()
-    return schemas.json_response(schemas.list_document(map(schemas.worker_document, workers)))
 
 
 @router.get("/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}))

@@ -10,12 +10,13 @@ from starlette.responses import Response
 from api import body, openapi, problems, schemas, work, work_schemas
 from api.context import context_of
 from workron.exchange import Exchanged
-from workron.models import Claimed, ClaimRequest, WorkerState
+from workron.fleet import WorkerState
+from workron.models import Claimed, ClaimRequest
 
 router = APIRouter(tags=["work"])
 
 REGISTERED_MS: Final = 90_000
-"""How long a worker is known that registered, or has sent a heartbeat, at least: nobody knows how often it does."""
+"""After so long, at least, a worker that registered is lost: nobody knows how often it sends heartbeats."""
 _FAILURES: Final = (
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
@@ -65,8 +66,7 @@ async def heartbeat(request: Request) -> Response:
     sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
     held = [(one.id, one.fence) for one in sent.held]
     beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), held)
-    data = [work_schemas.held_document(job_id, fence, beats[fence]) for job_id, fence in held]
-    return schemas.json_response({"data": data, "lease_ms": context.store.policy.lease_ms})
+    return schemas.json_response(work_schemas.beats_document(held, beats, context.store.policy.lease_ms))
 
 
 @router.post(
@@ -112,9 +112,9 @@ async def register_worker(request: Request) -> Response:
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
     """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""
     context = context_of(request)
-    info = await context.store.worker(worker_id)
-    await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
-    return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())))
+    known = await context.store.worker(worker_id)
+    await context.store.attempts.describe(known.info, _ttl_ms(context.store.policy.lease_ms))
+    return schemas.json_response(schemas.worker_document(await context.store.worker(worker_id)))
 
 
 def _ttl_ms(lease_ms: int) -> int:

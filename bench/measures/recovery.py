@@ -35,10 +35,10 @@ async def _recover(plan: Plan, variables: dict[str, str]) -> float:
         try:
             job_id = ids.new_id()
             await store.submit([NewJob(job_id, command="sleep 600")])
-            victim = processes.enter_context(real_worker(url, slots=1, WORKRON_SHUTDOWN_GRACE="0.1s", **variables))
+            victim = processes.enter_context(real_worker(url, slots=1, WORKRON_DRAIN_TIMEOUT="0.1s", **variables))
             await _running(store, job_id, attempts=1)
-            processes.enter_context(real_worker(url, slots=1, WORKRON_SHUTDOWN_GRACE="0.1s", **variables))
-            while len(await store.workers()) < 2:  # noqa: ASYNC110 - another process comes up
+            processes.enter_context(real_worker(url, slots=1, WORKRON_DRAIN_TIMEOUT="0.1s", **variables))
+            while len((await store.workers()).workers) < 2:  # noqa: ASYNC110 - another process comes up
                 await asyncio.sleep(0.05)
             await asyncio.sleep(1)  # into the middle of a lease
             killed_at = time.perf_counter()

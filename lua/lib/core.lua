@@ -24,6 +24,7 @@ end
 
 local NOW_TEXT = string.format('%.0f', NOW)
 local JOB_PREFIX = P .. 'job:'
+local WORKER_SHOWN_MS = 3600000 -- a worker that has been silent for so long is forgotten
 
 local function job_key(id)
   return JOB_PREFIX .. id

@@ -14,7 +14,6 @@ from conftest import start_server
 
 from api import schemas
 from api.app import create_app
-from workron.models import WorkerInfo
 from workron.settings import Settings
 from workron.store import Store
 from workron.valkey import server_binary
@@ -34,16 +33,6 @@ async def test_queues_are_listed_with_the_number_of_jobs_in_each_status(client: 
     answer = (await client.get("/queues")).json()
     schemas.QueueList.model_validate(answer)
     assert {queue["name"]: queue["counts"]["pending"] for queue in answer["data"]} == {"a": 2, "b": 1}
-
-
-async def test_workers_are_listed_with_host_and_pid(client: httpx2.AsyncClient, store: Store) -> None:
-    info = WorkerInfo("w1", "host-1", 4711, ("default",), 4, 1, 1_700_000_000_000, "0.1.0")
-    await store.attempts.heartbeat(info, [])
-    answer = (await client.get("/workers")).json()
-    schemas.WorkerList.model_validate(answer)
-    [worker] = answer["data"]
-    assert (worker["id"], worker["host"], worker["pid"], worker["slots"]) == ("w1", "host-1", 4711, 4)
-    assert worker["started_at"] == "2023-11-14T22:13:20.000Z"
 
 
 async def test_health_is_degraded_until_a_reaper_has_run(client: httpx2.AsyncClient, store: Store) -> None:

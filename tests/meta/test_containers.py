@@ -18,6 +18,7 @@ from local_stack import ROOT
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from api import server
 from workron.durations import parse_duration
 from workron.settings import Settings
 from workron.valkey import server_binary
@@ -182,7 +183,15 @@ def test_each_service_runs_a_command_that_exists(name: str) -> None:
 
 def test_workers_get_the_time_to_finish_before_they_are_killed() -> None:
     workers = SERVICES["workers"]
-    grace_s = parse_duration(workers["environment"]["WORKRON_SHUTDOWN_GRACE"])
+    grace_s = parse_duration(workers["environment"]["WORKRON_DRAIN_TIMEOUT"])
     kill_s = Settings.model_fields["kill_grace"].default
     assert parse_duration(workers["stop_grace_period"]) >= grace_s + kill_s + 5
     assert "container_name" not in workers  # a fixed name can't be scaled
+
+
+def test_a_plain_docker_stop_gives_every_process_the_time_that_it_takes() -> None:
+    most_s = 10 - 2
+    [drain] = re.findall(r"WORKRON_DRAIN_TIMEOUT=(\S+)", DOCKERFILE)
+    assert parse_duration(drain) + Settings.model_fields["kill_grace"].default <= most_s
+    assert most_s >= server._GRACE_S
+    assert not instructions("STOPSIGNAL")  # TERM, as the engine sends without it

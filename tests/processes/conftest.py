@@ -26,7 +26,7 @@ class Processes:
             "WORKRON_REAP_EVERY": "0.2s",
             "WORKRON_RETRY_DELAY": "0.1s",
             "WORKRON_KILL_GRACE": "0.5s",
-            "WORKRON_SHUTDOWN_GRACE": "1s",
+            "WORKRON_DRAIN_TIMEOUT": "1s",
             "WORKRON_LOG_FORMAT": "json",
         }
         self._folder = folder

@@ -193,7 +193,7 @@ async def test_a_second_signal_ends_a_worker_now_and_loses_nothing(
     processes, bench: Bench, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     store = bench.store()
-    processes.set(WORKRON_SHUTDOWN_GRACE="60s")
+    processes.set(WORKRON_DRAIN_TIMEOUT="60s")
     worker = processes.worker()
     (job_id,) = await submit(store, new_job(command=f"touch {tmp_path}/started; sleep 60"))
     await wait_until((tmp_path / "started").exists)
@@ -242,7 +242,7 @@ async def test_an_idle_worker_is_quiet_and_wakes_within_milliseconds(
     processes.worker()
 
     async def registered() -> bool:
-        return bool(await store.workers())
+        return bool((await store.workers()).workers)
 
     await wait_until(registered)
     before = (await bench.client.info("stats"))["total_commands_processed"]

@@ -306,6 +306,6 @@ def test_without_slots_there_is_no_worker() -> None:
 
 
 def test_a_worker_may_use_all_of_its_grace_before_it_is_killed() -> None:
-    given = settings(shutdown_grace="100s", kill_grace="20s")
+    given = settings(drain_timeout="100s", kill_grace="20s")
     [worker] = [spec for spec in children.specs(given, None, embedded=True) if spec.name == "worker"]
     assert worker.stop_grace_s > 120

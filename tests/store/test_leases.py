@@ -3,7 +3,6 @@
 import asyncio
 
 from builders import WORKER, claim, finish, new_job, reap_all, submit
-from conftest import WaitUntil
 from servers import QUICK, Bench
 
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
@@ -54,7 +53,7 @@ async def test_heartbeats_keep_the_lease(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     for _ in range(12):
-        assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.OK}
+        assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.OK}
         reaped = await store.upkeep.reap()
         assert (reaped.requeued, reaped.ended) == (0, 0)
         await asyncio.sleep(QUICK.lease_ms / 1000 / 6)
@@ -76,7 +75,7 @@ async def test_a_heartbeat_renews_even_if_its_key_has_gone(bench: Bench) -> None
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await bench.client.delete(bench.keys.heartbeat(job_id))
-    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.OK}
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.OK}
     assert await bench.client.pttl(bench.keys.heartbeat(job_id)) > 0
 
 
@@ -85,7 +84,7 @@ async def test_a_heartbeat_of_a_lost_lease_is_told_so_and_renews_nothing(bench: 
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await reap_all(store)
-    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.LOST}
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.LOST}
     assert not await bench.client.exists(bench.keys.heartbeat(job_id))
 
 
@@ -95,7 +94,7 @@ async def test_a_lost_attempt_is_told_apart_from_the_next_one_of_the_same_job(st
     (first,) = await claim(store)
     await reap_all(store)
     (second,) = await claim(store)
-    beats = await store.attempts.heartbeat(WORKER, [(first.id, first.fence), (second.id, second.fence)])
+    beats = (await store.attempts.heartbeat(WORKER, [(first.id, first.fence), (second.id, second.fence)])).attempts
     assert beats == {first.fence: Beat.LOST, second.fence: Beat.OK}
 
 
@@ -105,7 +104,7 @@ async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench:
     (got,) = await claim(store)
     beats = set()
     for _ in range(200):
-        beats |= set((await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).values())
+        beats |= set((await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts.values())
         if (await store.upkeep.reap()).ended:
             break
         await asyncio.sleep(0.02)
@@ -122,7 +121,7 @@ async def test_nothing_is_reaped_for_one_lease_after_all_were_away(bench: Bench)
     await bench.client.hincrby(bench.keys.meta, "last_pass", -10_000)
     await asyncio.sleep(QUICK.lease_ms / 1000 + 0.02)
     assert (await store.upkeep.reap()).waiting
-    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]))[got.fence] is Beat.OK
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence] is Beat.OK
     await asyncio.sleep(QUICK.lease_ms / 1000 * 0.8)
     await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
     await asyncio.sleep(QUICK.lease_ms / 1000 * 0.3)
@@ -219,14 +218,3 @@ async def test_a_fence_grows_even_if_redis_forgets_the_last_one(bench: Bench) ->
     await bench.client.hset(bench.keys.meta, "fence", 5)
     (second,) = await claim(store)
     assert second.fence > first.fence
-
-
-async def test_workers_are_listed_while_they_beat(store: Store, wait_until: WaitUntil) -> None:
-    await store.attempts.heartbeat(WORKER, [])
-    (worker,) = await store.workers()
-    assert worker.info == WORKER
-
-    async def gone() -> bool:
-        return await store.workers() == []
-
-    await wait_until(gone)

@@ -31,7 +31,7 @@ async def test_a_running_job_is_told_by_message_and_by_heartbeat(store: Store) -
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     assert await store.cancel(job_id) is Cancelled.CANCELLING
-    assert await store.attempts.heartbeat(WORKER, [(got.id, got.fence)]) == {got.fence: Beat.CANCEL}
+    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.CANCEL}
 
 
 @pytest.mark.parametrize("outcome", [Outcome(None, exit_code=0), FAILURE, Outcome(Reason.CANCELLED, signal=15)])

@@ -15,11 +15,13 @@ from servers import Bench
 
 from api.app import create_app
 from tests.api.live import KEY, running
+from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.http_source import HttpSource
 from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
+from workron.fleet import Drain, WorkerStatus
 from workron.models import Claimed, ClaimRequest, Reason, Status
 from workron.policy import Policy
 from workron.settings import Settings
@@ -39,14 +41,16 @@ class Place:
         self.store: Store
 
     @asynccontextmanager
-    async def worker(self, policy: Policy = PATIENT, **settings: Any) -> AsyncIterator[Worker]:
+    async def worker(
+        self, policy: Policy = PATIENT, limits: Limits = NO_LIMITS, **settings: Any
+    ) -> AsyncIterator[Worker]:
         self.store = self._bench.store(policy)
         async with AsyncExitStack() as stack:
             source = await self._source(policy, stack)
             executor = await stack.enter_async_context(Executor(kill_grace_s=0.3))
             lease_s = policy.lease_ms / 1000
-            defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "shutdown_grace": 0.5}
-            worker = Worker(Settings(**{**defaults, **settings}), source, executor)
+            defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "drain_timeout": 0.5}
+            worker = Worker(Settings(**{**defaults, **settings}), source, executor, limits)
             task = asyncio.create_task(worker.run())
             yield worker
             worker.stop_now()
@@ -207,7 +211,7 @@ async def test_a_command_whose_lease_was_lost_is_killed(place: Place, wait_until
         (job_id,) = await submit(place.store, new_job(command=command, queue="default"))
         await wait_until(alive.exists)
         (attempt,) = worker._held.values()
-        worker._stopping = True  # so that it does not take the job anew
+        worker._stopping._begun = True  # so that it does not take the job anew
         await place.store.attempts.release([(job_id, attempt.claim.fence)])
         await wait_until(attempt.task.done)
         alive.unlink()
@@ -219,7 +223,7 @@ async def test_a_command_whose_lease_was_lost_is_killed(place: Place, wait_until
 async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
     place: Place, wait_until: WaitUntil
 ) -> None:
-    async with place.worker(shutdown_grace=1.0) as worker:
+    async with place.worker(drain_timeout=1.0) as worker:
         short, long = await submit(place.store, new_job(command="sleep 0.5"), new_job(command="sleep 60"))
         await wait_until(lambda: len(worker._held) == 2)
         worker.stop()
@@ -256,10 +260,10 @@ async def test_the_worker_is_listed(place: Place, wait_until: WaitUntil) -> None
     async with place.worker(queues=["default", "more"]) as worker:
 
         async def listed() -> bool:
-            return [state.info.id for state in await place.store.workers()] == [worker.id]
+            return [state.info.id for state in (await place.store.workers()).workers] == [worker.id]
 
         await wait_until(listed)
-        (state,) = await place.store.workers()
+        (state,) = (await place.store.workers()).workers
         assert (state.info.queues, state.info.slots) == (("default", "more"), 2)
         assert abs(state.info.started_at_ms / 1000 - time.time()) < 30
 
@@ -271,3 +275,41 @@ async def test_a_scheduled_job_starts_in_time(place: Place, wait_until: WaitUnti
         (job_id,) = await submit(place.store, new_job(delay_ms=700))
         await wait_until(place.is_(job_id, Status.DONE))
         assert 0.65 < time.monotonic() - started < 2
+
+
+async def test_a_worker_drained_from_afar_hears_of_it_before_its_next_heartbeat_and_leaves(
+    place: Place, wait_until: WaitUntil
+) -> None:
+    async with place.worker(heartbeat=4.9, drain_timeout=30) as worker:
+        short, _ = await submit(place.store, new_job(command="sleep 0.5"), new_job(command="sleep 60"))
+        await wait_until(lambda: len(worker._held) == 2)
+        assert await states(place) == [WorkerStatus.ACTIVE]
+        await asyncio.sleep(0.3)  # a question for cancels has to reach the server
+        await place.store.attempts.drain(worker.id, Drain(1000))
+        await wait_until(lambda: worker._stopping.begun, within_s=3)
+        assert await states(place) == [WorkerStatus.DRAINING]
+
+        async def gone() -> bool:
+            return await states(place) == []
+
+        await wait_until(gone)
+        assert await place.status(short) is Status.DONE
+
+
+async def states(place: Place) -> list[WorkerStatus]:
+    return [worker.status for worker in (await place.store.workers()).workers]
+
+
+async def test_a_worker_that_works_until_its_queues_are_empty_ends_then(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(limits=Limits(until_empty=True)) as worker:
+        (job_id,) = await submit(place.store, new_job(command="sleep 0.5", delay_ms=500))
+        await wait_until(lambda: worker._stopping.begun)
+        assert await place.status(job_id) is Status.DONE
+
+
+async def test_a_worker_for_so_many_jobs_runs_so_many(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(limits=Limits(max_jobs=3)) as worker:
+        ids = await submit(place.store, *(new_job() for _ in range(9)))
+        await wait_until(lambda: worker._stopping.begun and not worker._busy())
+        jobs = await place.store.jobs(ids)
+        assert [job and job.status for job in jobs] == [Status.DONE] * 3 + [Status.PENDING] * 6

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import jobs, overview, process, workflows
+from workron.cli import jobs, overview, process, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -77,6 +77,8 @@ _add(
     _RUN_IT,
     "workron worker --redis redis://db.example:6379/0",
     "workron worker --redis redis://db.example:6379/0 --queues urgent,default --slots 8",
+    "workron worker --redis redis://db.example:6379/0 --queues nightly --until-empty",
+    "workron worker --redis redis://db.example:6379/0 --slots 1 --max-jobs 1 --drain-timeout 5m",
     cls=SettingsCommand,
 )
 _add(
@@ -168,7 +170,18 @@ _add(
     "workron queues set reports --max-pending 10000",
     "workron queues set reports --max-pending none",
 )
-_add(app, "workers", overview.workers, _LOOK, "workron workers")
+_add(
+    app, "workers", workers.workers, _LOOK, "workron workers", "workron workers HOST-Ab3dEf", "workron workers -o json"
+)
+_add(
+    app,
+    "drain",
+    workers.drain,
+    _LOOK,
+    "workron drain HOST-Ab3dEf",
+    "workron drain --wait --timeout 2h HOST-Ab3dEf && echo it has ended",
+    "workron workers -o jsonl | jq -r 'select(.host == \"old\").id' | workron drain --wait -",
+)
 _add(app, "health", overview.health, _LOOK, "workron health", "workron health --url http://127.0.0.1:9000 -o json")
 app.add_typer(config_app, name="config", rich_help_panel=_LOOK)
 _add(

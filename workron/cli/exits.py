@@ -41,9 +41,9 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.OK: "success; every job waited for is done",
-    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped",
+    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped; a worker was lost while it drained",
     Exit.USAGE: "wrong usage, setting or request",
-    Exit.NOT_FOUND: "no such job or workflow",
+    Exit.NOT_FOUND: "no such job, workflow or worker",
     Exit.CONFLICT: "the state of the job forbids it",
     Exit.UNREACHABLE: "the API, or the Redis behind it, can't be reached",
     Exit.REFUSED: "the API refused the key",

@@ -2,25 +2,23 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
 
 from workron.cli.command import spread
 from workron.cli.connect import ApiOptions, client_for, connect, locate
-from workron.cli.exits import Exit, code_of, notice
+from workron.cli.each import Each
+from workron.cli.exits import Exit, notice
 from workron.cli.listing import JOBS, OUTCOMES, print_job
-from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, expand_ids, seconds
+from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, seconds
 from workron.cli.render import Format, FormatOption, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.documents import JobDoc
-from workron.errors import ApiProblem, NotFound
 from workron.models import Status
 
 _STATUS_HELP = f"only jobs in this status: {', '.join(Status)}"
-_OF_ONE_JOB = frozenset({404, 409, 422})
-"""Answers that concern one job: the others named in the same command still have their turn."""
 
 
 @spread
@@ -131,25 +129,6 @@ def retry(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> 
         each = Each(ids, client.retry)
         print_table(each, output, OUTCOMES)
     return each.code
-
-
-class Each:
-    """What `act` answers for each job; one that can't be acted on is told on stderr, and `code` then says so."""
-
-    def __init__(self, ids: Iterable[str], act: Callable[[str], JobDoc]) -> None:
-        self._ids = expand_ids(ids)
-        self._act = act
-        self.code = Exit.OK
-
-    def __iter__(self) -> Iterator[JobDoc]:
-        for job_id in self._ids:
-            try:
-                yield self._act(job_id)
-            except (ApiProblem, NotFound) as error:
-                if isinstance(error, ApiProblem) and error.status not in _OF_ONE_JOB:
-                    raise
-                notice(str(error) if job_id in str(error) else f"{job_id}: {error}")
-                self.code = self.code or code_of(error)
 
 
 def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:

@@ -1,4 +1,4 @@
-"""Commands about the whole: queues, workers, health."""
+"""Commands about the whole: queues, health."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
@@ -46,15 +46,6 @@ QUEUES: Final = (
     *(_count(status, rank) for status, rank in _RANKS.items()),
     Column("MAX", _most, 2, right=True, style=lambda _: "dim"),
 )
-WORKERS: Final = (
-    Column("WORKER", lambda worker: worker["id"], flexible=True, style=lambda _: "cyan"),
-    Column("BUSY", lambda worker: f"{worker['running']}/{worker['slots']}", right=True),
-    Column("SEEN", lambda worker: moments.age(worker["last_seen_at"]), rank=2, right=True),
-    Column("UP", lambda worker: moments.age(worker["started_at"]), rank=4, right=True),
-    Column("HOST", lambda worker: worker["host"], rank=3, flexible=True),
-    Column("PID", lambda worker: str(worker["pid"]), rank=3, right=True),
-    Column("QUEUES", lambda worker: ", ".join(worker["queues"]), rank=1, flexible=True),
-)
 
 
 @spread
@@ -94,14 +85,6 @@ def _limit(text: str) -> int | None:
     if not text.isdecimal():
         raise typer.BadParameter(f"{text!r} is neither a number of jobs nor none", param_hint="--max-pending")
     return int(text)
-
-
-@spread
-def workers(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """List the living workers."""
-    with connect(api) as client:
-        if not print_table(client.workers(), output, WORKERS):
-            notice("no worker lives: start one with `workron up` or `workron worker`")
 
 
 @spread

@@ -1,7 +1,7 @@
 """Commands that start processes (up, api, worker, reaper), the tour, and what they are set to."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,11 +26,26 @@ def api(ctx: typer.Context) -> int:
     return run(_settings(ctx))
 
 
-def worker(ctx: typer.Context) -> int:
-    """Start one worker."""
+def worker(
+    ctx: typer.Context,
+    max_jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="end after so many jobs, whatever became of them; claim no more")
+    ] = None,
+    until_empty: Annotated[
+        bool,
+        typer.Option(
+            "--until-empty",
+            help="end when every job of its queues has ended; those that others run, and those that wait, count",
+        ),
+    ] = False,
+) -> int:
+    """Start one worker. A stop signal drains it: no new job starts, its jobs finish, and it exits with 0."""
+    if max_jobs is not None and max_jobs < 1:
+        raise typer.BadParameter("must be at least 1", param_hint="--max-jobs")
+    from workers.batch import Limits
     from workers.main import run
 
-    return run(_from_the_api_if_named(_settings(ctx)))
+    return run(_from_the_api_if_named(_settings(ctx)), Limits(max_jobs, until_empty))
 
 
 def reaper(ctx: typer.Context) -> int:

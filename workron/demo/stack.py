@@ -47,7 +47,7 @@ _SETTINGS: Final = {
     "lease": LEASE_S,
     "heartbeat": HEARTBEAT_S,
     "reap_every": 0.5,
-    "shutdown_grace": 1.0,
+    "drain_timeout": 1.0,
     "kill_grace": 1.0,
 }
 _READY_WITHIN_S: Final = 60.0

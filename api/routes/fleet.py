@@ -1,0 +1,85 @@
+"""Looking at workers, and having them drained."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas
+from api.bodies import DrainTime
+from api.context import context_of
+from workron.errors import NotFound
+from workron.fleet import Drain
+
+router = APIRouter(tags=["workers"])
+
+_UNKNOWN: Final = (problems.NOT_FOUND, problems.STORE_UNAVAILABLE)
+
+
+class WorkersQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """`next_cursor` of the page before."""
+
+
+@router.get(
+    "/workers",
+    operation_id="list_workers",
+    response_model=schemas.WorkerList,
+    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+)
+async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
+    """List the workers that live, and those that were lost within the last hour."""
+    page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
+    return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
+
+
+@router.get(
+    "/workers/{worker_id}",
+    operation_id="get_worker",
+    response_model=schemas.Worker,
+    responses=openapi.answers({}, *_UNKNOWN),
+)
+async def get_worker(request: Request, worker_id: str) -> Response:
+    """Return a worker."""
+    return schemas.json_response(schemas.worker_document(await context_of(request).store.worker(worker_id)))
+
+
+@router.post(
+    "/workers/{worker_id}/drain",
+    operation_id="drain_worker",
+    status_code=202,
+    response_model=schemas.Worker,
+    responses=openapi.answers({}, problems.VALIDATION, problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_UNKNOWN),
+    openapi_extra=openapi.body(DrainTime, required=False),
+)
+async def drain_worker(request: Request, worker_id: str) -> Response:
+    """Have a worker claim no more, let its jobs finish, and end. It can't be taken back; it may be repeated.
+
+    Jobs that still run when the time is over are stopped and given back. A worker that has ended is not found any more.
+    """
+    context = context_of(request)
+    raw = await body.read(request, context.settings.max_body)
+    wish = Drain()
+    if raw:
+        body.require_json(request)
+        wish = body.parse(DrainTime, raw).wish()
+    await context.store.attempts.drain(worker_id, wish)
+    return schemas.json_response(schemas.worker_document(await context.store.worker(worker_id)), 202)
+
+
+@router.delete(
+    "/workers/{worker_id}",
+    operation_id="forget_worker",
+    status_code=204,
+    responses=openapi.answers({204: {"description": "It is not listed any more"}}, *_UNKNOWN),
+)
+async def forget_worker(request: Request, worker_id: str) -> Response:
+    """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""
+    if not await context_of(request).store.attempts.leave(worker_id):
+        raise NotFound("worker", worker_id)
+    return Response(status_code=204)

@@ -1,0 +1,136 @@
+"""Workers as the scheduler sees them: how they are listed, lost and forgotten, and how they hear of a drain."""
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+import pytest
+from builders import WORKER, claim, finish, new_job, submit
+from conftest import WaitUntil
+from servers import Bench
+
+from workron.errors import NotFound
+from workron.fleet import Drain, WorkerStatus
+from workron.policy import Policy
+from workron.store import Store
+
+HOUR_MS = 3_600_000
+
+
+async def test_a_worker_is_shown_as_it_described_itself(store: Store) -> None:
+    info = replace(WORKER, jobs=("one", "two"), running=2)
+    await store.attempts.heartbeat(info, [])
+    (worker,) = (await store.workers()).workers
+    assert (worker.info, worker.status) == (info, WorkerStatus.ACTIVE)
+    assert await store.worker("w1") == worker
+
+
+async def test_a_worker_that_falls_silent_is_lost_after_its_lease_and_back_with_its_next_heartbeat(
+    store: Store, wait_until: WaitUntil
+) -> None:
+    await store.attempts.heartbeat(WORKER, [])
+    before = await store.worker("w1")
+
+    async def lost() -> bool:
+        return (await store.worker("w1")).status is WorkerStatus.LOST
+
+    await wait_until(lost)
+    assert (await store.worker("w1")).last_heartbeat_at_ms == before.last_heartbeat_at_ms
+    await store.attempts.heartbeat(WORKER, [])
+    assert (await store.worker("w1")).status is WorkerStatus.ACTIVE
+
+
+async def test_the_workers_own_lease_decides_when_it_is_lost(bench: Bench) -> None:
+    await bench.store(Policy(lease_ms=60_000)).attempts.heartbeat(WORKER, [])
+    await asyncio.sleep(0.05)
+    assert (await bench.store(Policy(lease_ms=10)).worker("w1")).status is WorkerStatus.ACTIVE
+
+
+async def test_a_lost_worker_is_forgotten_after_an_hour(bench: Bench) -> None:
+    store = bench.store()
+    await store.attempts.heartbeat(WORKER, [])
+    assert HOUR_MS - 10_000 < await bench.client.pttl(bench.keys.worker("w1")) <= HOUR_MS
+    (_, last_ms), *_ = await bench.client.zrange(bench.keys.workers, 0, -1, withscores=True)
+    await bench.client.zadd(bench.keys.workers, {"w1": last_ms - HOUR_MS - 1})
+    await store.upkeep.reap()
+    assert (await store.workers()).workers == ()
+    with pytest.raises(NotFound):
+        await store.worker("w1")
+
+
+async def test_a_worker_of_a_later_version_that_says_more_is_shown(bench: Bench) -> None:
+    store = bench.store()
+    await store.attempts.heartbeat(WORKER, [])
+    about = orjson.loads(await bench.client.hget(bench.keys.worker("w1"), "about")) | {"mood": "fine"}
+    await bench.client.hset(bench.keys.worker("w1"), "about", orjson.dumps(about))
+    assert (await store.worker("w1")).info == WORKER
+
+
+async def test_a_worker_that_has_left_is_not_shown_any_more(store: Store) -> None:
+    await store.attempts.heartbeat(WORKER, [])
+    assert await store.attempts.leave("w1")
+    assert not await store.attempts.leave("w1")
+    assert (await store.workers()).workers == ()
+
+
+async def test_what_a_worker_has_claimed_is_no_worker(store: Store) -> None:
+    await submit(store, new_job())
+    await claim(store)
+    with pytest.raises(NotFound):
+        await store.worker("w1:claim")
+    with pytest.raises(NotFound):
+        await store.attempts.drain("w1:claim", Drain())
+
+
+async def test_workers_come_in_pages_by_name(store: Store) -> None:
+    names = [f"w{n}" for n in range(7)]
+    for name in reversed(names):
+        await store.attempts.heartbeat(replace(WORKER, id=name), [])
+    found, cursor = [], None
+    while True:
+        page = await store.workers(limit=3, cursor=cursor)
+        found.append([worker.info.id for worker in page.workers])
+        if (cursor := page.next_cursor) is None:
+            break
+    assert found == [names[:3], names[3:6], names[6:]]
+
+
+@pytest.mark.parametrize("wish", [Drain(), Drain(0), Drain(7_200_000)])
+async def test_every_heartbeat_is_answered_with_the_wish_to_drain_until_the_worker_has_left(
+    store: Store, wish: Drain
+) -> None:
+    assert (await store.attempts.heartbeat(WORKER, [])).drain is None
+    await store.attempts.drain("w1", wish)
+    assert (await store.worker("w1")).status is WorkerStatus.DRAINING
+    for _ in range(2):
+        assert (await store.attempts.heartbeat(WORKER, [])).drain == wish
+    await store.attempts.leave("w1")
+    assert (await store.attempts.heartbeat(WORKER, [])).drain is None
+
+
+async def test_a_drain_makes_the_worker_send_a_heartbeat_at_once(bench: Bench) -> None:
+    store = bench.store()
+    await store.attempts.heartbeat(WORKER, [])
+    cancels = store.attempts.cancels()
+    hearing = asyncio.ensure_future(anext(cancels))
+    while not hearing.done():
+        await bench.store().attempts.drain("w1", Drain())
+        await asyncio.wait([hearing], timeout=0.05)  # until it has subscribed
+    assert hearing.result() == ("w1", "", 0)
+    await cancels.aclose()  # type: ignore[attr-defined]
+
+
+async def test_nobody_is_there_to_be_drained(store: Store) -> None:
+    with pytest.raises(NotFound, match="no such worker: w9"):
+        await store.attempts.drain("w9", Drain())
+
+
+async def test_jobs_that_have_not_ended_are_counted_in_the_queues_asked_for(store: Store) -> None:
+    waiting, later, elsewhere = new_job(), new_job(delay_ms=60_000), new_job(queue="other")
+    await submit(store, waiting, later, elsewhere)
+    assert await store.attempts.unfinished(["default"]) == 2
+    assert await store.attempts.unfinished(["default", "other", "none"]) == 3
+    (got,) = await claim(store)
+    assert await store.attempts.unfinished(["default"]) == 2
+    await finish(store, got)
+    assert await store.attempts.unfinished(["default"]) == 1

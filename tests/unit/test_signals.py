@@ -1,0 +1,18 @@
+"""When a stop signal counts."""
+
+import os
+import signal
+
+from workron.signals import StopSignals, happens
+
+
+async def test_a_signal_counts_before_the_event_loop_gets_to_it() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        assert not signals.told
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.told
+        assert not signals.stopping.is_set()
+        assert await happens(signals.stopping, within_s=5)
+        assert not signals.now.is_set()
+    assert signal.getsignal(signal.SIGTERM) is before

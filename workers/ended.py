@@ -1,0 +1,70 @@
+"""Attempts that have ended, on their way to the store."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from workers.executor import Attempt
+from workers.output_writer import OutputWriter
+from workron.exchange import MAX_RESULTS
+from workron.models import Finished, Outcome, Verdict
+
+MAX_OUTPUT: Final = 1_000_000
+"""Bytes of output in one call."""
+
+Ending = tuple[Attempt, Outcome]
+
+
+class Ended:
+    """What has ended and is not yet with the store, in its order."""
+
+    def __init__(self, output: OutputWriter) -> None:
+        self._output = output
+        self._waiting: list[Ending] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._waiting.append((attempt, outcome))
+
+    def take(self) -> list[Ending]:
+        """Take what goes with the next call, bounded in number and bytes; output under way is waited for.
+
+        What was stopped stays for `take_stopped`: as a result it would count as an attempt.
+        """
+        batch: list[Ending] = []
+        left: list[Ending] = []
+        room = MAX_OUTPUT
+        for attempt, outcome in self._waiting:
+            size = attempt.output.untaken
+            late = attempt.stopped or attempt.claim.fence in self._output.under_way
+            if late or len(batch) == MAX_RESULTS or (batch and size > room):
+                left.append((attempt, outcome))
+            else:
+                batch.append((attempt, outcome))
+                room -= size
+        self._waiting = left
+        return batch
+
+    def take_stopped(self) -> list[Ending]:
+        """Take those that were stopped because the worker goes: their jobs are to be given back."""
+        stopped = [pair for pair in self._waiting if pair[0].stopped]
+        if stopped:
+            self._waiting = [pair for pair in self._waiting if not pair[0].stopped]
+        return stopped
+
+
+def log_answers(log: FilteringBoundLogger, batch: Sequence[Ending], answers: Sequence[Finished]) -> None:
+    """Say what became of each."""
+    for (attempt, outcome), finished in zip(batch, answers, strict=True):
+        claim = attempt.claim
+        about: dict[str, Any] = {"job": claim.id, "attempt": claim.attempt, "status": finished.status}
+        if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
+            log.warning("result refused", verdict=finished.verdict, **about)
+        elif outcome.reason is None:
+            log.info("job done", **about)
+        else:
+            ended = {"reason": outcome.reason, "exit_code": outcome.exit_code, "signal": outcome.signal}
+            log.info("attempt failed", **ended, **about)

@@ -1,0 +1,67 @@
+"""How a worker comes to its end: told to by a signal or from afar, with the time that its commands get."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from workers.executor import Executor
+
+PATIENCE_S: Final = 15.0
+"""How long after that time a stopping worker tries to deliver results while the store is away."""
+
+
+class Stopping:
+    """Whether a worker is to stop, and when its patience ends. `changed` is called when that changes."""
+
+    def __init__(
+        self, executor: Executor, timeout_s: float, changed: Callable[[], None], log: FilteringBoundLogger
+    ) -> None:
+        self._begun = False
+        self._executor = executor
+        self._timeout_s = timeout_s
+        self._changed = changed
+        self._log = log
+        self._hurried = False
+        self._ends_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether nothing is to be started any more: at once when a signal comes, before the event loop gets to it."""
+        return self._begun or self._executor.halted()
+
+    def begin(self, timeout_s: float | None = None) -> None:
+        """Let commands go on for so long, by default `drain_timeout`, then stop them; asked again, only sooner."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        ends_at = time.monotonic() + timeout_s
+        if self._timer is not None and self._ends_at <= ends_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._begun, self._ends_at = True, ends_at
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._stop_commands)
+        for attempt in list(self._executor.attempts.values()):
+            if not attempt.started:  # so that no job starts from now on
+                attempt.stop()
+        self._log.info("worker draining", running=len(self._executor.attempts), timeout_s=timeout_s)
+        self._changed()
+
+    def hurry(self) -> None:
+        """Kill all commands."""
+        self.begin()
+        self._hurried = True
+        for attempt in list(self._executor.attempts.values()):
+            attempt.stop(now=True)
+        self._changed()
+
+    def _stop_commands(self) -> None:
+        for attempt in list(self._executor.attempts.values()):
+            attempt.stop()
+
+    def gives_up(self, *, reporting: bool) -> bool:
+        """Whether to stop without the store: at once with nothing to report, else some time after the commands' end."""
+        late = time.monotonic() > self._ends_at + PATIENCE_S
+        return self._begun and (self._hurried or not reporting or late)

@@ -1,0 +1,128 @@
+"""Commands about workers: see them, have them drained."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from workron.cli import moments
+from workron.cli.command import spread
+from workron.cli.connect import ApiOptions, connect
+from workron.cli.each import Each
+from workron.cli.exits import Exit, notice
+from workron.cli.options import seconds
+from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table
+from workron.cli.text import printable
+from workron.documents import WorkerDoc
+from workron.errors import ApiProblem
+
+if TYPE_CHECKING:
+    from workron.client import Client
+
+_POLL_S: Final = 0.5
+_STYLES: Final = {"active": "green", "draining": "yellow", "lost": "bold red"}
+
+
+def _style(worker: WorkerDoc) -> str:
+    return _STYLES.get(worker["state"], "")
+
+
+def _busy(worker: WorkerDoc) -> str:
+    return f"{worker['running']}/{worker['slots']}"
+
+
+WORKERS: Final = (
+    Column("WORKER", lambda worker: worker["id"], flexible=True, style=lambda _: "cyan"),
+    Column("STATE", lambda worker: worker["state"], style=_style),
+    Column("BUSY", _busy, right=True),
+    Column("BEAT", lambda worker: moments.age(worker["last_heartbeat"]), rank=2, right=True),
+    Column("UP", lambda worker: moments.age(worker["started_at"]), rank=4, right=True),
+    Column("HOST", lambda worker: worker["host"], rank=3, flexible=True),
+    Column("PID", lambda worker: str(worker["pid"]), rank=3, right=True),
+    Column("VERSION", lambda worker: worker["version"], rank=6),
+    Column("QUEUES", lambda worker: ", ".join(worker["queues"]), rank=1, flexible=True),
+    Column("JOBS", lambda worker: " ".join(worker["jobs"]), rank=5, flexible=True),
+)
+
+
+@spread
+def workers(
+    worker: Annotated[
+        str | None, typer.Argument(metavar="[WORKER]", show_default=False, help="id of one, to see all about it")
+    ] = None,
+    *,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> None:
+    """List workers: those that live, and those lost within the last hour."""
+    with connect(api) as client:
+        if worker is not None:
+            print_document(client.worker(worker), output, _print_worker)
+        elif not print_table(client.workers(), output, WORKERS):
+            notice("no worker lives: start one with `workron up` or `workron worker`")
+
+
+def _print_worker(worker: WorkerDoc) -> None:
+    print_card(f"{worker['id']}  {worker['state']}", f"bold {_style(worker)}".strip(), _facts(worker))
+
+
+def _facts(worker: WorkerDoc) -> Iterator[tuple[str, str]]:
+    yield "host", printable(worker["host"])
+    yield "pid", str(worker["pid"])
+    yield "version", printable(worker["version"])
+    yield "queues", printable(", ".join(worker["queues"]))
+    yield "slots", f"{_busy(worker)} in use"
+    yield "started", moments.clock(worker["started_at"])
+    yield "heartbeat", moments.clock(worker["last_heartbeat"])
+    for job_id in worker["jobs"]:
+        yield "job", printable(job_id)
+
+
+@spread
+def drain(
+    worker: Annotated[
+        list[str], typer.Argument(metavar="WORKER", show_default=False, help="ids of workers; - reads them from stdin")
+    ],
+    *,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="how long its jobs may go on; by default its own --drain-timeout"),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until they have ended")] = False,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
+    """Have workers claim no more, let their jobs finish, and end.
+
+    Jobs that still run when the time is over are stopped and given back: another worker runs them. What a supervisor
+    starts again, as `up` and containers do, is a new worker.
+    """
+    timeout_s = seconds("--timeout", timeout)
+    with connect(api) as client:
+        asked: list[str] = []
+
+        def ask(worker_id: str) -> WorkerDoc:
+            asked.append(worker_id)
+            return client.drain(worker_id, timeout_s=timeout_s)
+
+        each = Each(worker, ask)
+        print_table(each, output, WORKERS)
+        lost = [worker_id for worker_id in asked if wait and not _has_gone(client, worker_id)]
+    return each.code or (Exit.JOB_FAILED if lost else Exit.OK)
+
+
+def _has_gone(client: "Client", worker_id: str) -> bool:
+    """Wait until a worker has ended; whether it did so by itself."""
+    client.persist()
+    while True:
+        try:
+            state = client.worker(worker_id)["state"]
+        except ApiProblem as problem:
+            if problem.status == 404:
+                return True
+            raise
+        if state == "lost":
+            notice(f"{worker_id} was lost before it had ended: the reaper gives its jobs back")
+            return False
+        time.sleep(_POLL_S)
