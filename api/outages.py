@@ -46,7 +46,8 @@ class OutageWatch:
         while not await happens(self._stopping, within_s=_EVERY_S):
             try:
                 await self._store.ping()
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                self._outage.failed(error)  # the first failure may have been an echo of the outage before
                 continue
             self._outage.worked()
             return

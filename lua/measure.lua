@@ -1,7 +1,8 @@
 -- measure: note how fast queues drain, for who is refused and wants to know when to come back.
 --
 -- The rate is a moving average of the jobs that end in a second, whatever their end. A pass over many queues takes
--- several calls; only one pass is made in a second, by whichever reaper comes first.
+-- several calls; only one pass is made in a second, by whichever reaper comes first. Where one call sees all queues, the
+-- jobs that wait are counted anew.
 -- uses: core
 --
 -- ARGV[1]  since_ms  '' to begin a pass, else what the call before answered, ms
@@ -39,9 +40,12 @@ local function next_rate(rate, ended)
   return rate and rate + weight * (now - rate) or now
 end
 
+local waiting = 0
+
 local function measure(queue)
   local key = queue_key(queue)
-  local row = redis.call('HMGET', key, 'done', 'failed', 'cancelled', 'skipped', 'deleted', 'ended', 'rate')
+  local row = redis.call('HMGET', key, 'done', 'failed', 'cancelled', 'skipped', 'deleted', 'ended', 'rate', 'pending',
+    'scheduled', 'blocked')
   local ended = 0
   for i = 1, 5 do
     ended = ended + tonumber(row[i] or 0)
@@ -57,7 +61,24 @@ local function measure(queue)
   if int(ended) ~= row[6] then
     redis.call('HSET', key, 'ended', int(ended))
   end
+  for i = 8, 10 do
+    waiting = waiting + math.max(0, tonumber(row[i] or 0))
+  end
   return rate or 0
+end
+
+-- Whether this call sees all that waits: every queue there is, and no submission with room that is only reserved.
+local function sees_all()
+  if ARGV[1] ~= '' or last ~= '1' or redis.call('EXISTS', P .. 'batches') == 1
+    or redis.call('SCARD', P .. 'queues') ~= #ARGV - 3 then
+    return false
+  end
+  for at = 4, #ARGV do
+    if redis.call('SISMEMBER', P .. 'queues', ARGV[at]) == 0 then
+      return false
+    end
+  end
+  return true
 end
 
 local total = before
@@ -67,5 +88,9 @@ end
 local text = string.format('%.3f', total)
 if last == '1' then
   redis.call('HSET', KEYS[1], 'rate', text)
+end
+-- Who deletes a queue's key takes its jobs out of the sum for all queues, too: else it would stay too high for ever.
+if sees_all() and (redis.call('HGET', KEYS[1], 'waiting') or '0') ~= int(waiting) then
+  redis.call('HSET', KEYS[1], 'waiting', int(waiting))
 end
 return { 'MEASURED', since_ms, text }

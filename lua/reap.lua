@@ -8,19 +8,19 @@
 -- ARGV[2]  lease_ms  length of a lease, ms
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
 -- ARGV[4]  limit     most leases to look at, 1..100
--- ARGV[5]  full      '1': no room for new work, '0': room, '': not known
+-- ARGV[5]  excess    part of the memory in use that is too much for new work, 0..1, 0: there is room, '': not known
 --
 -- Returns {"REAPED", requeued, ended, alive, more, {id, attempt, worker}, …}; more: 1 when leases are left to look at
 -- or {"WAITING", until_ms}: nothing is reaped before that time
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, full = tonumber(ARGV[4]), ARGV[5]
+local limit, excess = tonumber(ARGV[4]), tonumber(ARGV[5])
 local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 
 local last, wait_until = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after'))
-if full == '1' then
-  redis.call('HSET', KEYS[1], 'full', '1')
-elseif full == '0' then
+if excess and excess > 0 then -- as jobs: so many have to go before there is room
+  redis.call('HSET', KEYS[1], 'full', int(math.max(1, math.ceil(excess * redis.call('ZCARD', P .. 'jobs')))))
+elseif excess then
   redis.call('HDEL', KEYS[1], 'full')
 end
 redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT)

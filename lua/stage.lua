@@ -16,8 +16,8 @@
 --
 -- Chunks are stored in their order; EARLY: the one before is not there yet.
 --
--- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"}
--- or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
+-- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
+-- {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local size, reserve = tonumber(ARGV[6]), ARGV[7]
@@ -43,7 +43,7 @@ if chunk ~= '0' and not last then
 end
 local limits = read_limits()
 if limits.full then
-  return { 'FULL' }
+  return no_memory(limits)
 end
 local sizes = {}
 for queue, number in string.gmatch(reserve, '(%S+) (%d+)') do

@@ -7,7 +7,7 @@
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL"},
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
@@ -67,7 +67,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
     return { 'STORED', 0 } -- the reply to this very call was lost before
   end
   if limits.full then
-    return { 'FULL' }
+    return no_memory(limits)
   end
   local sizes = sizes_of(jobs)
   local refused = too_many(limits, sizes)

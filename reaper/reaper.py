@@ -40,6 +40,7 @@ class Reaper:
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
         self._every_s = every_s
+        self._outage = Outage()
         self._swept_at = self._measured_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -58,13 +59,14 @@ class Reaper:
 
     async def _repeat(self, do: Callable[[], Awaitable[object]], stopping: asyncio.Event) -> None:
         """Passes of several reapers drift apart by jitter."""
-        outage = Outage()
+        refused = Outage()  # Redis is there, and answers this pass with an error: the others go on
         while not stopping.is_set():
             try:
                 await do()
-                outage.worked()
+                self._outage.worked()
+                refused.worked()
             except StoreUnavailable as error:
-                outage.failed(error)
+                (self._outage if type(error) is StoreUnavailable else refused).failed(error)
             await happens(stopping, within_s=self._every_s * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
 
     async def reap(self) -> Reaped:

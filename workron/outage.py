@@ -1,6 +1,7 @@
 """An outage of Redis, or of the API before it, is logged once when it starts and once when it ends."""
 
 import time
+from typing import Final
 
 import structlog
 
@@ -8,22 +9,28 @@ from workron.errors import ApiAway, StoreUnavailable
 
 log = structlog.get_logger()
 
+_ECHO_S: Final = 6.0
+"""Longer than Redis is waited for: what fails so soon after the end may have been asked before it, and says nothing."""
+
 
 class Outage:
     """Tracks whether the store answers, for one process."""
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._ended_at: float | None = None
         self._of_api = False
 
     def failed(self, error: StoreUnavailable) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
+        now = time.monotonic()
+        if self._since is None and (self._ended_at is None or now - self._ended_at > _ECHO_S):
+            self._since = now
             self._of_api = isinstance(error, ApiAway)
             log.warning("api away, trying again" if self._of_api else "redis away, trying again", error=str(error))
 
     def worked(self) -> None:
         if self._since is not None:
-            away_s = round(time.monotonic() - self._since, 1)
+            self._ended_at = time.monotonic()
+            away_s = round(self._ended_at - self._since, 1)
             log.info("api back" if self._of_api else "redis back", away_s=away_s)
             self._since = None

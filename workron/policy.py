@@ -8,7 +8,7 @@ from workron.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Lengths of time in milliseconds; the store's share of the settings."""
+    """The store's share of the settings; lengths of time in milliseconds."""
 
     lease_ms: int = 30_000
     pass_ms: int = 1_000
@@ -18,6 +18,8 @@ class Policy:
     """Time that a command which must end may take to stop, before the reaper ends its lease."""
     retention_done_ms: int = 86_400_000
     retention_failed_ms: int = 7 * 86_400_000
+    max_memory_share: float = 0.8
+    """Of Redis' `maxmemory`; beyond it there is no room for new work."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -32,4 +34,5 @@ class Policy:
             stop_ms=ms(2 * settings.kill_grace + settings.lease),
             retention_done_ms=ms(settings.retention_done),
             retention_failed_ms=ms(settings.retention_failed),
+            max_memory_share=settings.max_memory_share,
         )

@@ -166,8 +166,8 @@ class Scripts:
     async def retry(self, job_id: str, run: str) -> Any:
         return await self._run("retry", job_id, run, repeat=False)
 
-    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, full: str) -> Any:
-        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, full)
+    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str) -> Any:
+        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess)
 
     async def promote(self, limit: int, queues: Sequence[str]) -> Any:
         return await self._run("promote", limit, *queues)

@@ -79,8 +79,10 @@ def check(info: ServerInfo, *, allow_eviction: bool) -> None:
         )
 
 
-def nearly_full(info: ServerInfo) -> bool | None:
-    """Tell whether there is no room for new work: over 80 % of maxmemory; None if it is not known."""
+def excess(info: ServerInfo, share: float) -> float | None:
+    """Return the part of the used memory that is beyond `share` of maxmemory, 0..1; None if it is not known."""
     if info.used_memory is None or info.maxmemory is None:
         return None
-    return info.maxmemory > 0 and info.used_memory > 0.8 * info.maxmemory
+    if not info.maxmemory or not info.used_memory:
+        return 0.0
+    return max(0.0, 1 - share * info.maxmemory / info.used_memory)

@@ -77,6 +77,12 @@ class Settings(BaseSettings):
     max_pending_total: Limit = Field(
         None, description="most jobs that wait in all queues together; kept in the same way"
     )
+    max_memory_share: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="share of Redis' maxmemory beyond which new jobs and output are refused; give it to all reapers",
+    )
 
     data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
 

@@ -249,22 +249,24 @@ def _judge(reply: Any) -> Submitted | None:
             raise UnknownDependency(list(dict.fromkeys(one.decode() for one in unknown)))
         case [b"BROKEN"]:
             raise StoreBroken("a job that this depends on is damaged in Redis; nothing was stored", retry_after_s=5.0)
-        case [b"FULL"]:
-            raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
+        case [b"FULL", excess, rate]:
+            raise StoreFull("Redis has no memory left for new work", retry_after_s=_until_gone(excess, rate))
         case [b"QUEUE_FULL", queue, limit, waiting, size, rate]:
-            raise _queue_full(queue.decode() or None, limit, waiting, size, float(rate) if rate else None)
+            raise QueueFull(
+                queue.decode() or None,
+                limit=limit,
+                waiting=waiting,
+                size=size,
+                rate=float(rate) if rate else None,
+                retry_after_s=_until_gone(waiting + size - limit, rate) if size <= limit else _LATEST_S,
+            )
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise StoreUnavailable("the submission took too long and was given up; nothing of it was stored")
     raise AssertionError(f"unknown reply to a submission: {reply!r}")
 
 
-def _queue_full(queue: str | None, limit: int, waiting: int, size: int, rate: float | None) -> QueueFull:
-    """Build the error; it is worth trying again when as many jobs have ended as are too many now."""
-    excess = waiting + size - limit
-    if rate is None:
-        retry_after_s = _RATE_UNKNOWN_S
-    elif size > limit or rate * _LATEST_S <= excess:
-        retry_after_s = _LATEST_S
-    else:
-        retry_after_s = max(_SOONEST_S, excess / rate)
-    return QueueFull(queue, limit=limit, waiting=waiting, size=size, rate=rate, retry_after_s=retry_after_s)
+def _until_gone(jobs: int, rate: bytes) -> float:
+    """Return the seconds in which so many jobs end, as far as is known."""
+    if not rate:
+        return _RATE_UNKNOWN_S
+    return min(_LATEST_S, max(_SOONEST_S, jobs / float(rate))) if float(rate) else _LATEST_S

@@ -165,12 +165,15 @@ def _for_how_long(patience_s: float) -> str:
 
 
 def _is_full(error: WorkronError) -> bool:
-    return isinstance(error, ApiProblem) and error.slug == "queue-full"
+    """Tell whether there is no room for new work, in a queue or in Redis' memory."""
+    return isinstance(error, ApiProblem) and error.slug in {"queue-full", "store-full"}
 
 
 def _never_fits(error: WorkronError) -> bool:
     """Tell whether a submission is larger than the limit, so that there never is room for it."""
-    return isinstance(error, ApiProblem) and _is_full(error) and error.members["size"] > error.members["limit"]
+    return (
+        isinstance(error, ApiProblem) and error.slug == "queue-full" and error.members["size"] > error.members["limit"]
+    )
 
 
 def _is_final(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from workron.models import PRIORITIES, QueueState, Status
 from workron.policy import Policy
 from workron.reading import Reader
 from workron.scripts import Scripts
-from workron.serverinfo import nearly_full, server_info
+from workron.serverinfo import excess, server_info
 from workron.submission import Submitter
 
 EDGES: Final = 200
@@ -78,9 +78,9 @@ class Upkeep:
 
     async def reap(self) -> Reaped:
         """Take back what silent workers held: one page of leases."""
-        full = nearly_full(await server_info(self._connection))
+        too_much = await self._excess()
         policy = self._policy
-        word = "" if full is None else str(int(full))
+        word = "" if too_much is None else f"{too_much:.6f}"
         match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word):
             case [b"WAITING", _]:
                 return Reaped(waiting=True)
@@ -124,7 +124,7 @@ class Upkeep:
         """
         queues = await self._reader.queues()
         trimmed = await self._trim(queues)
-        full = bool(nearly_full(await server_info(self._connection)))
+        full = bool(await self._excess())
         early, deleted = 0, 0
         for queue in queues:
             for status in FINISHED:
@@ -133,6 +133,9 @@ class Upkeep:
                 if queue.counts[status] and full and early < EARLY:
                     early += await self._sweep(queue.name, status, keep_ms=0, most=EARLY - early)
         return Swept(deleted, trimmed, early)
+
+    async def _excess(self) -> float | None:
+        return excess(await server_info(self._connection), self._policy.max_memory_share)
 
     async def _sweep(self, queue: str, status: Status, *, keep_ms: int | None = None, most: int | None = None) -> int:
         if keep_ms is None:

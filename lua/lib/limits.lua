@@ -24,10 +24,19 @@ local function read_limits()
   return { full = found[1], most = found[2], most_in_all = found[3], waiting = tonumber(found[4] or 0) }
 end
 
-local function refusal(queue, most, waiting, size)
+-- Jobs per second that leave a queue ('': all of them), '' when it is not known.
+local function rate_of(queue)
   local measured = tonumber(redis.call('HGET', KEYS[1], 'rate_at') or 0)
-  local rate = measured > NOW - RATE_MS and redis.call('HGET', queue == '' and KEYS[1] or queue_key(queue), 'rate')
-  return { 'QUEUE_FULL', queue, tonumber(most), waiting, size, rate or '' }
+  return measured > NOW - RATE_MS and redis.call('HGET', queue == '' and KEYS[1] or queue_key(queue), 'rate') or ''
+end
+
+local function refusal(queue, most, waiting, size)
+  return { 'QUEUE_FULL', queue, tonumber(most), waiting, size, rate_of(queue) }
+end
+
+-- {"FULL", jobs that are too many for Redis' memory, rate}
+local function no_memory(limits)
+  return { 'FULL', tonumber(limits.full), rate_of('') }
 end
 
 -- Whether jobs (queue → how many) are too many by now: nil, or {"QUEUE_FULL", queue, limit, waiting, size, rate}.

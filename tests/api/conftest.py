@@ -1,16 +1,21 @@
 """Fixtures for the HTTP API: the application on a store, asked in process (`client`) or by real HTTP (`live`)."""
 
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 import pytest
+from servers import start_server
 
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY, Live, running
 from workron.settings import Settings
 from workron.store import Store
+from workron.valkey import server_binary
 
 
 @pytest.fixture
@@ -37,3 +42,18 @@ async def client(app: DocumentedApi) -> AsyncIterator[httpx2.AsyncClient]:
 async def live(app: DocumentedApi) -> AsyncIterator[Live]:
     async with running(app) as live:
         yield live
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Any]:
+    """A server of its own, that tests may kill, freeze and start again."""
+
+    def start() -> None:
+        one.process = start_server(server_binary(), tmp_path)
+
+    one = SimpleNamespace(url=f"unix://{tmp_path / 'redis.sock'}", start=start)
+    start()
+    yield one
+    one.process.send_signal(signal.SIGCONT)
+    one.process.kill()
+    one.process.wait(10)

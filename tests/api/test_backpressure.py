@@ -1,28 +1,22 @@
-"""A full queue is told to the submitter, with the time to come back; an outage ends within seconds and in two lines."""
+"""A full queue is told to the submitter, with the time to come back."""
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 import structlog.testing
 from builders import claim
-from servers import start_server
 
 from api import schemas
 from api.app import create_app
-from tests.api.live import AUTHORIZATION, START, environment, outage_lines
+from tests.api.live import AUTHORIZATION, START, environment
 from workron.settings import Settings
 from workron.store import Store
-from workron.valkey import server_binary
 
 JOB = {"command": "true"}
 
@@ -107,77 +101,11 @@ async def test_a_retry_is_not_refused_by_a_full_queue(client: httpx2.AsyncClient
     assert (await client.post(f"/jobs/{job_id}/retry")).status_code == 200
 
 
-# --- outages ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Any]:
-    """A server of its own, that tests may kill, freeze and start again."""
-
-    def start() -> None:
-        one.process = start_server(server_binary(), tmp_path)
-
-    one = SimpleNamespace(url=f"unix://{tmp_path / 'redis.sock'}", start=start)
-    start()
-    yield one
-    one.process.send_signal(signal.SIGCONT)
-    one.process.kill()
-    one.process.wait(10)
-
-
-async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
-    redis: Any, tmp_path: Path, wait_until: Callable[..., Any]
-) -> None:
-    settings = Settings(data_dir=tmp_path, redis=redis.url)
-    async with Store.connect(settings) as store:
-        transport = httpx2.ASGITransport(create_app(store, settings, None))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            assert (await client.post("/jobs", json=JOB)).status_code == 201
-            with structlog.testing.capture_logs() as logs:
-                redis.process.kill()
-                redis.process.wait(10)
-                answers = await asyncio.gather(*(client.post("/jobs", json=JOB) for _ in range(5)))
-                answers.append(await client.get("/queues"))
-                assert {answer.status_code for answer in answers} == {503}
-                assert outage_lines(logs) == ["redis away, trying again"]
-                (tmp_path / "redis.sock").unlink(missing_ok=True)
-                redis.start()
-                await wait_until(lambda: len(outage_lines(logs)) > 1)  # nobody asks meanwhile
-                assert (await client.post("/jobs", json=JOB)).status_code == 201
-            assert outage_lines(logs) == ["redis away, trying again", "redis back"]
-
-
 async def test_a_full_queue_is_no_outage(client: httpx2.AsyncClient) -> None:
     await limit(client, 0)
     with structlog.testing.capture_logs() as logs:
         assert (await client.post("/jobs", json=JOB)).status_code == 503
     assert logs == []
-
-
-async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, tmp_path: Path) -> None:
-    """Whenever the request comes: also one that comes while another's call is about to be given up."""
-    settings = Settings(data_dir=tmp_path, redis=redis.url)
-    async with Store.connect(settings) as store:
-        transport = httpx2.ASGITransport(create_app(store, settings, None))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await client.post("/jobs", json=JOB)
-            os.kill(redis.process.pid, signal.SIGSTOP)
-
-            async def ask(after_s: float, method: str, path: str, body: Any = None) -> float:
-                await asyncio.sleep(after_s)
-                began_s = time.monotonic()
-                answer = await client.request(method, path, json=body)
-                assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
-                assert int(answer.headers["retry-after"]) >= 1
-                return time.monotonic() - began_s
-
-            bulk = {"jobs": [JOB] * 1_000}
-            took = await asyncio.gather(
-                *(ask(0.4 * number, "POST", "/jobs", JOB) for number in range(8)),
-                *(ask(0.4 * number, "POST", "/jobs/bulk", bulk) for number in range(5)),
-                *(ask(0.4 * number, "GET", "/jobs") for number in range(8)),
-            )
-            assert max(took) < 2.5  # 1.8 s, and what a busy machine adds
 
 
 # --- the limits that settings name ------------------------------------------------------------------------------------

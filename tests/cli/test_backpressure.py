@@ -16,6 +16,10 @@ def full(*, retry_after: int = 1, size: int = 1, limit: int = 5) -> Answer:
     return problem(503, "queue-full", detail, headers={"retry-after": str(retry_after)}, **extras)
 
 
+def memory_full() -> Answer:
+    return problem(503, "store-full", "Redis has no memory left for new work", headers={"retry-after": "1"})
+
+
 WORKFLOW = {"id": "03557DJR2dL0HA8BMGxsib", "name": None, "status": "running", "size": 0, "counts": {}, "jobs": []}
 SUBMIT = ("submit", "true")
 WORKFLOW_SUBMIT = ("workflow", "submit", "-")
@@ -38,6 +42,15 @@ def test_a_submission_to_a_full_queue_waits_for_room_with_one_notice_and_one_key
     first, second, third = (call.at for call in api.calls)
     assert second - first >= 1
     assert third - second >= 1
+
+
+def test_room_in_the_memory_of_redis_is_waited_for_as_well(scripted: CommandLine, api: ScriptedApi) -> None:
+    api.script(memory_full(), Answer(job_document(), 201), memory_full())
+
+    waited, refused = scripted(*SUBMIT), scripted("submit", "--no-wait", "true")
+
+    assert (waited.code, refused.code, refused.out) == (0, Exit.QUEUE_FULL, "")
+    assert "waiting for room" in waited.err
 
 
 def test_run_waits_for_room_too(scripted: CommandLine, api: ScriptedApi) -> None:

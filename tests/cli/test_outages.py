@@ -85,7 +85,7 @@ def test_no_wait_fails_at_once(scripted: CommandLine, api: ScriptedApi) -> None:
 
 
 def test_patience_that_the_api_would_exceed_is_not_tried(scripted: CommandLine, api: ScriptedApi) -> None:
-    api.script(problem(503, "store-full", "Redis is full", headers={"retry-after": "3600"}))
+    api.script(problem(503, "store-unavailable", "Redis is away", headers={"retry-after": "3600"}))
 
     assert scripted("submit", "true").code == 5
 

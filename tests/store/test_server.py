@@ -5,7 +5,7 @@ from servers import Bench, start_server
 
 from workron.connection import Connection
 from workron.errors import StoreUnavailable, StoreUnsuitable
-from workron.serverinfo import ServerInfo, check, nearly_full
+from workron.serverinfo import ServerInfo, check, excess
 from workron.settings import Settings
 from workron.store import Store
 from workron.valkey import server_binary
@@ -52,10 +52,11 @@ def test_an_old_server_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "limit", "full"), [(10, 100, False), (81, 100, True), (81, 0, False), (None, 100, None)]
+    ("used", "limit", "too_much"),
+    [(10, 100, 0), (80, 100, 0), (160, 100, 0.5), (81, 0, 0), (0, 9, 0), (None, 100, None)],
 )
-def test_a_server_is_full_at_eighty_percent(used: int | None, limit: int, full: bool | None) -> None:
-    assert nearly_full(ServerInfo("Redis", "7.0", True, None, None, used, limit)) is full
+def test_a_server_is_full_beyond_a_share_of_its_memory(used: int | None, limit: int, too_much: float | None) -> None:
+    assert excess(ServerInfo("Redis", "7.0", True, None, None, used, limit), 0.8) == too_much
 
 
 async def test_a_server_that_is_away_is_reported_in_time() -> None:

@@ -50,7 +50,8 @@ MEANING = {
     Exit.NOTHING_RUNS: "no URL given and nothing runs on this machine",
     Exit.CANNOT_START: "up, api, worker or reaper can't start",
     Exit.UNEXPECTED: "the API answered something unexpected, or the output can't be written",
-    Exit.QUEUE_FULL: "as many jobs wait as may, and `--no-wait` is given; or a submission is larger than the limit",
+    Exit.QUEUE_FULL: "as many jobs wait as may, or Redis' memory is full, and `--no-wait` is given; or a submission "
+    "is larger than the limit",
     Exit.TIME_IS_UP: "`wait --timeout`: time is up",
     Exit.NO_EXIT_CODE: "`run`: workron failed, or the job ended without an exit code of its own",
     Exit.INTERRUPTED: "interrupted by Ctrl-C; `run` and `wait` leave the job as it is",
@@ -91,7 +92,7 @@ def code_of(error: WorkronError) -> Exit:
     if isinstance(error, ApiProblem):
         if not error.slug:  # whatever it is that answers there, it is no Workron API
             return Exit.UNEXPECTED
-        if error.slug == "queue-full":
+        if error.slug in {"queue-full", "store-full"}:
             return Exit.QUEUE_FULL
         return _BY_STATUS.get(error.status, Exit.USAGE if 400 <= error.status < 500 else Exit.UNEXPECTED)
     return next((code for kind, code in _BY_KIND if isinstance(error, kind)), Exit.UNEXPECTED)

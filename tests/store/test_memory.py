@@ -1,0 +1,98 @@
+"""Redis' memory: new work is refused before it is full, running work not even when it is."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from builders import WORKER, claim, finish, jobs, new_job, submit
+from servers import Bench, start_server
+
+from workron.errors import StoreFull
+from workron.models import Beat, ClaimRequest, Outcome, OutputPatch, Reason, Result, Status
+from workron.policy import Policy
+from workron.settings import Settings
+from workron.store import Store
+from workron.valkey import server_binary
+
+LIMIT = 64 * 2**20
+
+
+@pytest.fixture(params=["valkey", "redis"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:  # a server that tests may fill
+    binary = server_binary() if request.param == "valkey" else "redis-server"
+    process = start_server(binary, tmp_path, "--maxmemory", str(LIMIT), "--maxmemory-policy", "noeviction")
+    bench = Bench(request.param, f"unix://{tmp_path / 'redis.sock'}", "memory")
+    yield bench
+    await bench.aclose()
+    process.terminate()
+    process.wait(10)
+
+
+async def fill(bench: Bench, share: float) -> None:
+    await bench.client.delete("filler")
+    await bench.client.setrange("filler", int(share * LIMIT), "x")
+
+
+def sharing(bench: Bench, share: float) -> Store:
+    return bench.store(Policy.of(Settings(max_memory_share=share)))
+
+
+async def test_submissions_are_refused_beyond_the_share_of_memory_that_is_set(bench: Bench) -> None:
+    await fill(bench, 0.5)
+    store, wide = sharing(bench, 0.4), sharing(bench, 0.9)
+    await submit(store, new_job())
+    await store.upkeep.reap()
+    for many in ([new_job()], jobs(1_000)):
+        with pytest.raises(StoreFull):
+            await store.submit(many)
+    assert [queue.counts[Status.PENDING] for queue in await store.queues()] == [1]
+    await wide.upkeep.reap()
+    await submit(store, new_job())
+    await store.upkeep.reap()
+    await fill(bench, 0.1)
+    await store.upkeep.reap()
+    await submit(store, new_job())
+
+
+async def test_who_is_refused_for_want_of_memory_is_told_how_long_jobs_take_to_go(bench: Bench) -> None:
+    await fill(bench, 0.5)
+    store = sharing(bench, 0.25)
+    await submit(store, *jobs(100))
+    for _ in range(2):
+        await store.upkeep.measure()
+        await bench.client.hincrby(bench.keys.meta, "rate_at", -1_000)
+        for got in await claim(store, limit=10):
+            await finish(store, got)
+    await store.upkeep.measure()
+    await store.upkeep.reap()
+    with pytest.raises(StoreFull) as refused:
+        await submit(store, new_job())
+    assert refused.value.retry_after_s == pytest.approx(5.3, rel=0.3)  # half of 100 jobs, 10 in a second
+
+
+async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(bench: Bench) -> None:
+    store = sharing(bench, 0.8)
+    made = await submit(store, *jobs(8))
+    done, failed, released, cancelled = await claim(store, limit=4)
+    await bench.client.config_set("maxmemory", 2**20)
+    for many in ([new_job()], jobs(1_000)):
+        with pytest.raises(StoreFull):
+            await store.submit(many)
+    beats = await store.attempts.heartbeat(WORKER, [(done.id, done.fence), (failed.id, failed.fence)])
+    assert set(beats.attempts.values()) == {Beat.OK}
+    output = OutputPatch(0, b"hello", 5)
+    await store.attempts.finish([Result(done.id, done.fence, Outcome(None, exit_code=0), output)], worker="w1")
+    await finish(store, failed, Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1"))
+    await store.attempts.release([(released.id, released.fence)])
+    await store.cancel(cancelled.id)
+    await store.cancel(made[-1])
+    await store.retry(made[-1])
+    await store.upkeep.reap()
+    await store.upkeep.measure()
+    assert len(await claim(store, limit=2)) == 2
+    await store.attempts.claim(ClaimRequest("w2", ["other"], 1, "boot:1", park_ms=1_000, inbox="i"))
+    states = [job.status for job in await store.jobs([done.id, failed.id, cancelled.id]) if job]
+    assert states == [Status.DONE, Status.SCHEDULED, Status.RUNNING]
+    assert (await store.job(cancelled.id)).cancel_requested_at_ms
+    with pytest.raises(StoreFull):  # the worker keeps it, and offers it again
+        await store.attempts.write_output([(cancelled.id, cancelled.fence, output)])
