@@ -3,7 +3,7 @@
 import asyncio
 import resource
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from workers.batch import Limits
 from workers.executor import Executor
@@ -12,7 +12,7 @@ from workers.worker import Worker
 from workron import collector, lifeline, logs
 from workron.settings import Settings
 from workron.signals import StopSignals
-from workron.tasks import end
+from workron.tasks import end, unless
 
 
 def run(settings: Settings, limits: Limits) -> int:
@@ -32,18 +32,23 @@ def allow_open_files() -> None:
 
 async def _run(settings: Settings, limits: Limits) -> int:
     with StopSignals() as signals:
-        async with (
-            _from_api(settings, settings.api) if settings.api else _from_redis(settings) as (source, settings),
-            Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told) as executor,
-        ):
-            worker = Worker(settings, source, executor, limits)
-            steering = asyncio.create_task(_steer(worker, signals))
-            try:
-                await worker.run()
-            finally:
-                await end([steering])
-                await source.aclose()
+        async with AsyncExitStack() as stack:
+            connecting = _from_api(settings, settings.api) if settings.api else _from_redis(settings)
+            connected = await unless(signals.stopping, stack.enter_async_context(connecting))
+            if connected is None:
+                return 0
+            source, settings = connected
+            executor = Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told)
+            await _work(Worker(settings, source, await stack.enter_async_context(executor), limits), signals)
     return 0
+
+
+async def _work(worker: Worker, signals: StopSignals) -> None:
+    steering = asyncio.create_task(_steer(worker, signals))
+    try:
+        await worker.run()
+    finally:
+        await end([steering])
 
 
 @asynccontextmanager
@@ -53,7 +58,11 @@ async def _from_redis(settings: Settings) -> AsyncIterator[tuple[JobSource, Sett
 
     async with Store.connect(settings) as store:
         await store.check(allow_eviction=settings.allow_eviction)
-        yield RedisSource(store), settings
+        source = RedisSource(store)
+        try:
+            yield source, settings
+        finally:
+            await source.aclose()
 
 
 @asynccontextmanager
@@ -64,7 +73,11 @@ async def _from_api(settings: Settings, url: str) -> AsyncIterator[tuple[JobSour
     key = settings.token.get_secret_value() if settings.token else None
     source = await HttpSource.connect(url, key)
     lease_s = source.lease_ms / 1000
-    yield source, settings.model_copy(update={"lease": lease_s, "heartbeat": min(settings.heartbeat_s, lease_s / 3)})
+    times = {"lease": lease_s, "heartbeat": min(settings.heartbeat_s, lease_s / 3)}
+    try:
+        yield source, settings.model_copy(update=times)
+    finally:
+        await source.aclose()
 
 
 async def _steer(worker: Worker, signals: StopSignals) -> None:

@@ -1,7 +1,7 @@
 """Workers as the scheduler sees them: how they are, and what is wanted of them. Plain frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from workron.models import Beat, WorkerInfo
@@ -24,6 +24,10 @@ class WorkerState:
     info: WorkerInfo
     last_heartbeat_at_ms: int
     status: WorkerStatus = WorkerStatus.ACTIVE
+
+    def asked_to_drain(self) -> "WorkerState":
+        """Return how it is once it was asked to: a lost one is lost all the same."""
+        return self if self.status is WorkerStatus.LOST else replace(self, status=WorkerStatus.DRAINING)
 
 
 @dataclass(frozen=True, slots=True)

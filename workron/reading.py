@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 PAGE: Final = 1000
 """Commands in one round trip."""
+MOST_WORKERS: Final = 10_000
+"""Most workers that are listed: of more, those that were heard of last."""
 
 
 class Reader:
@@ -113,24 +115,24 @@ class Reader:
 
     async def workers(self, limit: int, after: str) -> WorkerPage:
         """Return the workers behind `after` by name: those that live, and for an hour those that are lost."""
-        beats, time = await self._connection.pipeline([("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES"), ("TIME",)])
+        beats, time = await self._connection.pipeline(
+            [("ZREVRANGE", self._keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES"), ("TIME",)]
+        )
         seen = sorted(pair for pair in scored(beats) if pair[0] > after)
-        replies = await self.read([("HGETALL", self._keys.worker(name)) for name, _ in seen[:limit]])
-        found = [
-            decode.worker(row, at_ms, _ms(time))
-            for (_, at_ms), reply in zip(seen[:limit], replies, strict=True)
-            if not isinstance(reply, Exception) and "about" in (row := decode.row(reply))
-        ]
-        return WorkerPage(tuple(found), seen[limit - 1][0] if len(seen) > limit else None)
+        page = seen[:limit]
+        replies = await self.read([("HGETALL", self._keys.worker(name)) for name, _ in page])
+        found = [_worker(*beat, reply, _ms(time)) for beat, reply in zip(page, replies, strict=True)]
+        shown = tuple(worker for worker in found if worker is not None)
+        return WorkerPage(shown, page[-1][0] if len(seen) > limit else None)
 
     async def worker(self, name: str) -> WorkerState:
         beat, reply, time = await self._connection.pipeline(
             [("ZSCORE", self._keys.workers, name), ("HGETALL", self._keys.worker(name)), ("TIME",)]
         )
-        row = {} if isinstance(reply, Exception) else decode.row(reply)
-        if beat is None or "about" not in row:
+        found = None if beat is None else _worker(name, int(float(beat)), reply, _ms(time))
+        if found is None:
             raise NotFound("worker", name)
-        return decode.worker(row, int(float(beat)), _ms(time))
+        return found
 
     async def workflow(self, workflow: str) -> Workflow:
         row = decode.row(await self._connection.call("HGETALL", self._keys.workflow(workflow)))
@@ -150,6 +152,18 @@ def _job(job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | No
         return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states)
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)
+        return None
+
+
+def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> WorkerState | None:
+    """The worker of a hash; None where there is none (any more), or nobody can read it."""
+    row = {} if isinstance(reply, Exception) else decode.row(reply)
+    if "about" not in row:
+        return None
+    try:
+        return decode.worker(row, last_heartbeat_at_ms, now_ms)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        log.warning("a worker's description can't be read", worker=name)
         return None
 
 

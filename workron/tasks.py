@@ -1,9 +1,10 @@
 """Ending background tasks for sure."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
+_T = TypeVar("_T")
 _AGAIN_S: Final = 0.1
 
 
@@ -14,6 +15,16 @@ async def first_end(main: asyncio.Task[None], others: Iterable[asyncio.Task[None
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+
+
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """Return what the work returns; None, the work cancelled, if the event is set before that."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await end([working, waiting])
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

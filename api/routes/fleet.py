@@ -68,8 +68,9 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
     if raw:
         body.require_json(request)
         wish = body.parse(DrainTime, raw).wish()
+    worker = await context.store.worker(worker_id)  # before it is told: an idle one has ended a moment later
     await context.store.attempts.drain(worker_id, wish)
-    return schemas.json_response(schemas.worker_document(await context.store.worker(worker_id)), 202)
+    return schemas.json_response(schemas.worker_document(worker.asked_to_drain()), 202)
 
 
 @router.delete(

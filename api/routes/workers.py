@@ -99,6 +99,7 @@ async def register_worker(request: Request) -> Response:
     context = context_of(request)
     sent = await body.required(work.NewWorker, request, context.settings.max_body)
     info = sent.to_info(_now_ms())
+    await context.store.attempts.leave(info.id)  # a wish to drain was for the one that had this id before
     await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
 

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from api import schemas
+from workron.attempts import Attempts
 from workron.fleet import Drain
 from workron.models import WorkerInfo
 from workron.store import Store
@@ -64,6 +65,30 @@ async def test_a_drain_is_told_to_the_worker(
         assert (answer.status_code, answer.json()["state"]) == (202, "draining")
         schemas.Worker.model_validate(answer.json())
     assert (await store.attempts.heartbeat(INFO, [])).drain == wish
+
+
+async def test_a_worker_that_ends_as_soon_as_it_hears_of_a_drain_was_found(
+    client: httpx2.AsyncClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain = Attempts.drain
+
+    async def heard_at_once(attempts: Attempts, worker: str, wish: Drain) -> None:
+        await drain(attempts, worker, wish)
+        await store.attempts.leave(worker)
+
+    monkeypatch.setattr(Attempts, "drain", heard_at_once)
+    answer = await client.post(f"{PATH}/drain")
+    assert (answer.status_code, answer.json()["state"]) == (202, "draining")
+
+
+async def test_a_worker_that_registers_anew_is_not_drained_by_the_wish_for_the_one_before(
+    client: httpx2.AsyncClient,
+) -> None:
+    for _ in range(2):
+        answer = await client.post("/workers/register", json={"id": "simple"})
+        assert (answer.status_code, answer.json()["state"]) == (201, "active")
+        assert (await client.get("/workers/simple")).json()["state"] == "active"
+        assert (await client.post("/workers/simple/drain")).json()["state"] == "draining"
 
 
 async def test_a_drain_with_a_time_that_is_none_is_refused(client: httpx2.AsyncClient, store: Store) -> None:

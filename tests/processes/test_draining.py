@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +71,19 @@ async def settled(count) -> None:
         await asyncio.sleep(0.05)
         if (now := count()) != last:
             last, since = now, time.monotonic()
+
+
+@pytest.mark.parametrize("source", ["--redis=redis://{}", "--api=http://{}"])
+async def test_a_worker_that_waits_for_its_first_answer_ends_with_the_signal(processes, source: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(20)
+        worker = processes.start("worker", source.format(f"127.0.0.1:{mute.getsockname()[1]}"))
+        asked, _ = await asyncio.to_thread(mute.accept)
+        with asked:
+            worker.terminate()
+            began = time.monotonic()
+            assert worker.wait(20) == 0
+            assert time.monotonic() - began < 1.5
 
 
 async def test_a_worker_ends_within_its_times_and_gives_back_what_ignores_its_end(

@@ -66,6 +66,28 @@ async def test_a_worker_of_a_later_version_that_says_more_is_shown(bench: Bench)
     assert (await store.worker("w1")).info == WORKER
 
 
+@pytest.mark.parametrize("about", ["{", "[]", '{"id": "w0"}'])
+async def test_a_damaged_description_hides_no_other_worker(bench: Bench, about: str) -> None:
+    store = bench.store()
+    await store.attempts.heartbeat(WORKER, [])
+    await store.attempts.heartbeat(replace(WORKER, id="w0"), [])
+    await bench.client.hset(bench.keys.worker("w0"), "about", about)
+    assert [worker.info.id for worker in (await store.workers()).workers] == ["w1"]
+    with pytest.raises(NotFound):
+        await store.worker("w0")
+
+
+async def test_of_very_many_workers_those_are_listed_that_were_heard_last(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.reading.MOST_WORKERS", 3)
+    store = bench.store()
+    for name in ("w1", "w5", "w3", "w2", "w4"):
+        await store.attempts.heartbeat(replace(WORKER, id=name), [])
+        await asyncio.sleep(0.002)
+    assert [worker.info.id for worker in (await store.workers()).workers] == ["w2", "w3", "w4"]
+
+
 async def test_a_worker_that_has_left_is_not_shown_any_more(store: Store) -> None:
     await store.attempts.heartbeat(WORKER, [])
     assert await store.attempts.leave("w1")
