@@ -50,6 +50,7 @@ class Follower:
 
     def __init__(self, context: Context, job_id: str, offset: int) -> None:
         self._store = context.store
+        self._outages = context.outages
         self._job_id = job_id
         self._position = offset
         self._attempt: int | None = None
@@ -65,7 +66,8 @@ class Follower:
                             yield chunk
                         if self._ended:
                             return
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                self._outages.failed(error)
                 await asyncio.sleep(_RECONNECT_S)
             except NotFound:
                 return

@@ -17,6 +17,7 @@ from api.protocol import LimitedHttp
 from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
+from workron.outage import outlast
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.store import Store
@@ -43,23 +44,34 @@ async def _run(settings: Settings) -> int:
     key = local.api_key(settings)
     listener = bind(settings.host, settings.port)
     try:
-        async with Store.connect(settings) as store:
-            server_info = await store.check(allow_eviction=settings.allow_eviction)
-            if server_info.appendonly is False:
-                log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
-            if settings.unfenced == "always":
-                log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
-            await store.limit_all(settings)
-            app = create_app(store, settings, key.value if key else None)
-            collector.relax()
-            try:
-                with StopSignals() as signals:
-                    await serve(app, app.state.context.stopping, listener, signals)
-            finally:
-                await app.state.context.aclose()
+        with StopSignals() as signals:
+            async with Store.connect(settings) as store:
+                if await outlast(signals.stopping, lambda: _prepare(store, settings)):
+                    await _serve_from(store, settings, key.value if key else None, listener, signals)
     finally:
         listener.close()
     return 0
+
+
+async def _prepare(store: Store, settings: Settings) -> bool:
+    server_info = await store.check(allow_eviction=settings.allow_eviction)
+    await store.limit_all(settings)
+    if server_info.appendonly is False:
+        log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
+    if settings.unfenced == "always":
+        log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
+    return True
+
+
+async def _serve_from(
+    store: Store, settings: Settings, key: str | None, listener: socket.socket, signals: StopSignals
+) -> None:
+    app = create_app(store, settings, key)
+    collector.relax()
+    try:
+        await serve(app, app.state.context.stopping, listener, signals)
+    finally:
+        await app.state.context.aclose()
 
 
 async def serve(app: ASGIApp, stopping: asyncio.Event, listener: socket.socket, signals: StopSignals) -> None:

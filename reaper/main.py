@@ -4,6 +4,7 @@ import asyncio
 
 from reaper.reaper import Reaper
 from workron import lifeline, logs
+from workron.outage import outlast
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.store import Store
@@ -18,7 +19,7 @@ def run(settings: Settings) -> int:
 
 async def _run(settings: Settings) -> int:
     async with Store.connect(settings) as store:
-        await store.check(allow_eviction=settings.allow_eviction)
         with StopSignals() as signals:
+            await outlast(signals.stopping, lambda: store.check(allow_eviction=settings.allow_eviction))
             await Reaper(store, every_s=settings.reap_every).run(signals.stopping)
     return 0

@@ -4,12 +4,14 @@ import asyncio
 import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from workers.batch import Limits
 from workers.executor import Executor
 from workers.source import JobSource
 from workers.worker import Worker
 from workron import collector, lifeline, logs
+from workron.outage import outlast
 from workron.settings import Settings
 from workron.signals import StopSignals
 from workron.tasks import end, unless
@@ -33,8 +35,9 @@ def allow_open_files() -> None:
 async def _run(settings: Settings, limits: Limits) -> int:
     with StopSignals() as signals:
         async with AsyncExitStack() as stack:
-            connecting = _from_api(settings, settings.api) if settings.api else _from_redis(settings)
-            connected = await unless(signals.stopping, stack.enter_async_context(connecting))
+            connecting = partial(_from_api, settings, settings.api) if settings.api else partial(_from_redis, settings)
+            patiently = outlast(signals.stopping, lambda: stack.enter_async_context(connecting()))
+            connected = await unless(signals.stopping, patiently)
             if connected is None:
                 return 0
             source, settings = connected

@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
-from workron.errors import StoreBroken, StoreFull, StoreUnavailable
+from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
 from workron.lane import Command, Lane
 
 SOCKET_TIMEOUT_S: Final = 5.0
@@ -62,7 +62,7 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
     if isinstance(error, _REFUSED):
-        return StoreUnavailable(f"Redis refuses us: {text}", retry_after_s=5.0)
+        return StoreRefused(f"Redis refuses us: {text}", retry_after_s=5.0)
     if isinstance(error, _AWAY) or text.startswith(_AWAY_CODES):
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
     if isinstance(error, NoScriptError):
@@ -90,7 +90,7 @@ class Connection:
         try:
             return cls(build_client(url), url=url, budget_s=budget_s)
         except ValueError as error:
-            raise StoreUnavailable(f"this is not a Redis URL: {error}") from error
+            raise StoreRefused(f"this is not a Redis URL: {error}") from error
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""

@@ -103,6 +103,10 @@ class StoreBroken(StoreUnavailable):
     """Redis answered with an error that trying again at once won't mend: a key of ours may be damaged."""
 
 
+class StoreRefused(StoreUnavailable):
+    """Redis does not let us in, or not do what we must: it has to be told otherwise first."""
+
+
 class StoreFull(StoreUnavailable):
     """Redis has no room for new work; running work goes on and makes room."""
 

@@ -1,13 +1,19 @@
 """An outage of Redis, or of the API before it, is logged once when it starts and once when it ends."""
 
+import asyncio
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import structlog
 
 from workron.errors import ApiAway, StoreUnavailable
+from workron.signals import happens
 
 log = structlog.get_logger()
+
+_T = TypeVar("_T")
+_AGAIN_S: Final = 0.5
 
 _ECHO_S: Final = 6.0
 """Longer than Redis is waited for: what fails so soon after the end may have been asked before it, and says nothing."""
@@ -34,3 +40,23 @@ class Outage:
             away_s = round(self._ended_at - self._since, 1)
             log.info("api back" if self._of_api else "redis back", away_s=away_s)
             self._since = None
+
+
+async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]]) -> _T | None:
+    """Return what the attempt returns, made again while nobody answers; None when told to stop before that.
+
+    Who is refused, or answered with an error, is told so at once: waiting would not help.
+    """
+    outage = Outage()
+    while not stopping.is_set():
+        try:
+            answer = await attempt()
+        except StoreUnavailable as error:
+            if type(error) not in (StoreUnavailable, ApiAway):
+                raise
+            outage.failed(error)
+        else:
+            outage.worked()
+            return answer
+        await happens(stopping, within_s=_AGAIN_S)
+    return None

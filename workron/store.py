@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from workron import ids
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, NotFound, StoreUnavailable, StoreUnsuitable
+from workron.errors import Conflict, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
@@ -77,7 +77,7 @@ class Store:
     def connect(cls, settings: Settings) -> Self:
         """Build the store of `settings.redis`; nothing is sent yet."""
         if settings.redis is None:
-            raise StoreUnavailable("no Redis is configured: give --redis URL, or start everything with `workron up`")
+            raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
         connection = Connection.open(settings.redis.get_secret_value())
         return cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
 
