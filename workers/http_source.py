@@ -17,7 +17,7 @@ import httpx2
 import orjson
 
 from workers.guardian import boottime_s
-from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable
+from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable, WorkronError
 from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
 from workron.fleet import Beats, Drain
 from workron.models import (
@@ -43,6 +43,7 @@ _CANCELS_WAIT_S: Final = 30.0
 _KEEP_S: Final = 60.0
 """Idle connections are dropped before the server does it."""
 _REFUSED: Final = frozenset({401, 403})
+_NO_CONTENT: Final = 204
 _AWAY: Final = frozenset({429, 500, 502, 503, 504})
 
 
@@ -75,9 +76,10 @@ class HttpSource:
         try:
             response = await source._send("POST", "/exchange", {"worker_id": "new"})
             source.lease_ms = response["lease_ms"]
-        except ApiProblem as problem:
+        except (ApiProblem, NotTheApi, KeyError) as problem:
             await source.aclose()
-            raise StartupError(f"{problem}; is {url} the API of this version?") from problem
+            said = str(problem) if isinstance(problem, WorkronError) else f"{url} answered something else"
+            raise StartupError(f"{said}; is {url} the API of this version?") from problem
         except KeyRefused as error:
             await source.aclose()
             raise StartupError(f"{error}: give it with --token, or set WORKRON_API_KEY") from error
@@ -216,9 +218,11 @@ class HttpSource:
             response = await self._http.request(method, path, content=content, params=params, timeout=timeout)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise ApiAway(f"can't reach the API at {self.url}: {cause_of(error)}") from error
-        if response.is_success:
-            with suppress(ValueError):
-                return orjson.loads(response.content)
+        if response.status_code == _NO_CONTENT:
+            return None
+        with suppress(ValueError):
+            if response.is_success and isinstance(answer := orjson.loads(response.content), dict):
+                return answer
         return self._refuse(response)
 
     def _refuse(self, response: httpx2.Response) -> None:
@@ -228,7 +232,13 @@ class HttpSource:
             raise KeyRefused(said, retry_after_s=5.0)
         if status in _AWAY:
             raise ApiAway(said)
+        if not response.headers.get("content-type", "").startswith("application/problem+json"):
+            raise NotTheApi(said)
         raise ApiProblem(said, status=status, slug="")
+
+
+class NotTheApi(ApiAway):
+    """Somebody else answered, a proxy that has lost its way. In the middle of life that passes."""
 
 
 class KeyRefused(ApiAway):
