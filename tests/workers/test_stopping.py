@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from commands import claim_for
@@ -119,6 +120,35 @@ async def test_a_worker_leaves_although_nobody_answers(wait_until: Until, monkey
     monkeypatch.setattr(source, "leave", lambda _: asyncio.sleep(60))
     async with working(source):
         await wait_until(lambda: source.infos)
+
+
+async def forever(*_: object) -> NoReturn:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def test_an_idle_worker_does_not_wait_for_the_answer_to_its_claim(
+    wait_until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Scripted()
+    source.answers.append(forever)
+    monkeypatch.setattr("workers.stopping.ANSWER_S", 0.1)
+    async with working(source) as worker:
+        await wait_until(lambda: source.requests)
+        worker.stop()
+        await wait_until(lambda: source.left == [worker.id], within_s=5)
+
+
+async def test_a_second_signal_waits_for_no_answer(wait_until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Scripted()
+    source.claims(claim_for("sleep 60", fence=7))
+    monkeypatch.setattr("workers.stopping.ANSWER_S", 0.1)
+    monkeypatch.setattr(source, "release", forever)
+    async with working(source) as worker:
+        await wait_until(lambda: worker._executor.attempts and worker._executor.attempts[7].started)
+        worker.stop()
+        worker.stop_now()
+        await wait_until(lambda: source.left == [worker.id], within_s=5)
 
 
 async def test_no_more_jobs_are_claimed_than_are_left(wait_until: Until) -> None:
