@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from commands import claim_for
 from scripted_source import Scripted, Until, working
 
 from workers.batch import Limits
+from workers.command import program_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
+from workers.spawn import Program
 from workron.exchange import News
 from workron.fleet import Drain
 from workron.models import Claimed
@@ -69,6 +71,23 @@ async def test_a_command_that_has_not_begun_when_the_signal_comes_does_not_begin
         signals.append("TERM")
         await attempt.wait()
         assert (attempt.stopped, attempt.started) == (True, False)
+    assert not (tmp_path / "began").exists()
+
+
+async def test_a_signal_that_comes_while_a_start_is_prepared_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[str] = []
+
+    def program_and_signal(*args: Any) -> Program:
+        signals.append("TERM")
+        return program_for(*args)
+
+    monkeypatch.setattr("workers.executor.program_for", program_and_signal)
+    async with Executor(kill_grace_s=0.2, halted=lambda: bool(signals)) as executor:
+        attempt = executor.start(claim_for(f"touch {tmp_path}/began", fence=7), boottime_s() + 30)
+        await attempt.wait()
+        assert (signals, attempt.stopped, attempt.started) == (["TERM"], True, False)
     assert not (tmp_path / "began").exists()
 
 
