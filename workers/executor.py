@@ -18,7 +18,7 @@ from workers.guard import Guardian
 from workers.guardian import boottime_s
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
-from workers.process import Launcher, Process
+from workers.process import Halted, Launcher, Process
 from workron.models import Claim, Outcome
 
 _OOM_SCORE_STEP: Final = 500
@@ -53,7 +53,7 @@ class Executor:
             # Inherited from a parent that ignores its children: the exit codes of ours would be thrown away.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._exits = Exits()
-        self.launcher = Launcher(self._exits)
+        self.launcher = Launcher(self._exits, self.halted)
         try:
             await self.guardian.start(self._exits)
         except BaseException:
@@ -169,13 +169,14 @@ class Attempt:
         try:
             await self._be_guarded()
             status = None
-            if self._executor.halted():
-                self._end(Ending.STOP)
             if self._ending is None:
                 process = self._start()
                 await process.exited
                 status = self._finish(process)
             return outcome_of(self.claim, self._ending, status, self.output)
+        except Halted:
+            self._end(Ending.STOP)
+            return outcome_of(self.claim, self._ending, None, self.output)
         except StartError as error:
             return not_started(str(error))
         finally:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from typing import Final
 
 from workers.exits import Exits
@@ -18,11 +19,16 @@ _YOUNG_S: Final = 0.005
 """A command that ends at this age is read only then [watching its pipe as well cost another 20 µs]."""
 
 
+class Halted(Exception):
+    """No command is to be started any more."""
+
+
 class Launcher:
     """Starts processes, and has their output read as it comes once they are older than `_YOUNG_S`, up to twice that."""
 
-    def __init__(self, exits: Exits) -> None:
+    def __init__(self, exits: Exits, halted: Callable[[], bool]) -> None:
         keep_to_oneself()
+        self._halted = halted
         self._exits = exits
         self._loop = asyncio.get_running_loop()
         self._nothing = os.open(os.devnull, os.O_RDWR)
@@ -37,14 +43,14 @@ class Launcher:
         os.close(self._nothing)
 
     def start(self, program: Program, output: OutputBuffer) -> "Process":
-        """Start a program; OSError or ValueError if that is impossible."""
+        """Start a program; OSError or ValueError if that is impossible, Halted if it is not to be."""
         reader, writer = os.pipe()
         try:
             if program.script is None:
-                pid = spawn(program, self._nothing, writer)
+                pid = self._spawn(program, self._nothing, writer)
             else:
                 with file_in_memory(program.script) as script:
-                    pid = spawn(program, script.fileno(), writer)
+                    pid = self._spawn(program, script.fileno(), writer)
         except BaseException:
             os.close(reader)
             raise
@@ -63,6 +69,11 @@ class Launcher:
         if self._next_look is None:
             self._next_look = self._loop.call_later(_YOUNG_S, self._look)
         return process
+
+    def _spawn(self, program: Program, stdin: int, stdout: int) -> int:
+        if self._halted():  # at the last moment: a signal may have come while all else was prepared
+            raise Halted
+        return spawn(program, stdin, stdout)
 
     def _look(self) -> None:
         for process in self._older:

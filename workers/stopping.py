@@ -11,18 +11,31 @@ from workers.executor import Executor
 
 PATIENCE_S: Final = 15.0
 """How long after that time a stopping worker tries to deliver results while the store is away."""
+ANSWER_S: Final = 2.0
+"""How long a stopping worker waits for an answer on which nothing depends; one in a hurry, for any."""
 
 
 class Stopping:
-    """Whether a worker is to stop, and when its patience ends. `changed` is called when that changes."""
+    """Whether a worker is to stop, and when its patience ends. `changed` is called when that changes.
+
+    `idle` says whether it holds nothing.
+    """
 
     def __init__(
-        self, executor: Executor, timeout_s: float, changed: Callable[[], None], log: FilteringBoundLogger
+        self,
+        executor: Executor,
+        timeout_s: float,
+        changed: Callable[[], None],
+        idle: Callable[[], bool],
+        log: FilteringBoundLogger,
     ) -> None:
+        self.over: Final = asyncio.Event()
+        """Set when no answer that is still missing is waited for."""
         self._begun = False
         self._executor = executor
         self._timeout_s = timeout_s
         self._changed = changed
+        self._idle = idle
         self._log = log
         self._hurried = False
         self._ends_at = 0.0
@@ -42,7 +55,9 @@ class Stopping:
         if self._timer is not None:
             self._timer.cancel()
         self._begun, self._ends_at = True, ends_at
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._stop_commands)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(timeout_s, self._stop_commands)
+        loop.call_later(ANSWER_S, self._end_if_idle)
         for attempt in list(self._executor.attempts.values()):
             if not attempt.started:  # so that no job starts from now on
                 attempt.stop()
@@ -55,11 +70,16 @@ class Stopping:
         self._hurried = True
         for attempt in list(self._executor.attempts.values()):
             attempt.stop(now=True)
+        asyncio.get_running_loop().call_later(ANSWER_S, self.over.set)
         self._changed()
 
     def _stop_commands(self) -> None:
         for attempt in list(self._executor.attempts.values()):
             attempt.stop()
+
+    def _end_if_idle(self) -> None:
+        if self._idle():  # but a claim may be under way, to a store that does not answer
+            self.over.set()
 
     def gives_up(self, *, reporting: bool) -> bool:
         """Whether to stop without the store: at once with nothing to report, else some time after the commands' end."""

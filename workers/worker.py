@@ -28,7 +28,7 @@ from workron.fleet import Drain
 from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
 from workron.outage import Outage
 from workron.settings import Settings
-from workron.tasks import end, first_end
+from workron.tasks import end, first_end, unless
 
 LEAVE_S: Final = 2.0
 """How long a worker that has stopped tries to say so."""
@@ -76,7 +76,7 @@ class Worker:
         """Whether the last claim got all that it asked for."""
         self._enough = asyncio.Event()
         """Set when a second call is worth its while."""
-        self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._log)
+        self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed)
         self._ended = Ended(self._output)
@@ -97,10 +97,9 @@ class Worker:
         )
         serving, *others = [asyncio.create_task(loop) for loop in loops]
         try:
-            await first_end(serving, others)
+            await unless(self._stopping.over, first_end(serving, others))
         finally:
             await end([serving, *others])
-        await self._give_back()
         await self._leave()
         self._log.info("worker stopped")
 
@@ -127,6 +126,7 @@ class Worker:
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(LEAVE_S):
+                await self._give_back()
                 await self._source.leave(self.id)
         except (StoreUnavailable, TimeoutError):
             self._log.debug("nobody was told of the end")  # it is shown as lost, for an hour
@@ -155,9 +155,12 @@ class Worker:
                 await self._exchange(self._second, batch)
                 self._changed.set()
 
+    def _holds_nothing(self) -> bool:
+        return not (self._held or self._starting or self._unstarted)
+
     def _busy(self) -> bool:
         """Whether anything is held, or may come with a call under way."""
-        return bool(self._held or self._starting or self._unstarted or self._calls)
+        return self._calls > 0 or not self._holds_nothing()
 
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""

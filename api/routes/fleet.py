@@ -33,7 +33,7 @@ class WorkersQuery(BaseModel):
     responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
 )
 async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
-    """List the workers that live, and those that were lost within the last hour."""
+    """List the workers that live, and those lost within the last hour: of very many, the 10,000 heard of last."""
     page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
 

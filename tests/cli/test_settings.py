@@ -71,6 +71,34 @@ def test_a_wrong_setting_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
+    ("name", "similar"),
+    [
+        ("WORKRON_SHUTDOWN_GRACE", ""),
+        ("WORKRON_DRAIN_TIME", ", did you mean WORKRON_DRAIN_TIMEOUT?"),
+        ("workron_slot", ", did you mean WORKRON_SLOTS?"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_not_passed_over_in_silence(
+    alone: CommandLine, name: str, similar: str
+) -> None:
+    ran = alone("config", "show", **{name: "30s"})
+
+    assert (ran.code, ran.err) == (0, f"workron: {name} is ignored: no setting is called so{similar}\n")
+
+
+def test_a_process_that_starts_tells_of_a_variable_that_is_no_setting(alone: CommandLine) -> None:
+    ran = alone("worker", "--redis", "redis://127.0.0.1:1", WORKRON_SHUTDOWN_GRACE="30s")
+
+    assert "WORKRON_SHUTDOWN_GRACE is ignored" in ran.err.splitlines()[0]
+
+
+def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(alone: CommandLine) -> None:
+    known = ("URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE")
+
+    assert alone("config", "show", **{f"WORKRON_{name}": "1" for name in known}).err == ""
+
+
+@pytest.mark.parametrize(
     ("content", "expected"),
     [
         (b"prot = 1\n", "workron.toml: no setting is called 'prot', did you mean port?"),

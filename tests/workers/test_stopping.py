@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from commands import claim_for
 from scripted_source import Scripted, Until, working
 
 from workers.batch import Limits
+from workers.command import program_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
+from workers.spawn import Program
 from workron.exchange import News
 from workron.fleet import Drain
 from workron.models import Claimed
@@ -71,6 +74,23 @@ async def test_a_command_that_has_not_begun_when_the_signal_comes_does_not_begin
     assert not (tmp_path / "began").exists()
 
 
+async def test_a_signal_that_comes_while_a_start_is_prepared_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[str] = []
+
+    def program_and_signal(*args: Any) -> Program:
+        signals.append("TERM")
+        return program_for(*args)
+
+    monkeypatch.setattr("workers.executor.program_for", program_and_signal)
+    async with Executor(kill_grace_s=0.2, halted=lambda: bool(signals)) as executor:
+        attempt = executor.start(claim_for(f"touch {tmp_path}/began", fence=7), boottime_s() + 30)
+        await attempt.wait()
+        assert (signals, attempt.stopped, attempt.started) == (["TERM"], True, False)
+    assert not (tmp_path / "began").exists()
+
+
 async def test_what_is_stopped_while_others_are_given_back_is_given_back_too(
     wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +139,35 @@ async def test_a_worker_leaves_although_nobody_answers(wait_until: Until, monkey
     monkeypatch.setattr(source, "leave", lambda _: asyncio.sleep(60))
     async with working(source):
         await wait_until(lambda: source.infos)
+
+
+async def forever(*_: object) -> NoReturn:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def test_an_idle_worker_does_not_wait_for_the_answer_to_its_claim(
+    wait_until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Scripted()
+    source.answers.append(forever)
+    monkeypatch.setattr("workers.stopping.ANSWER_S", 0.1)
+    async with working(source) as worker:
+        await wait_until(lambda: source.requests)
+        worker.stop()
+        await wait_until(lambda: source.left == [worker.id], within_s=5)
+
+
+async def test_a_second_signal_waits_for_no_answer(wait_until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Scripted()
+    source.claims(claim_for("sleep 60", fence=7))
+    monkeypatch.setattr("workers.stopping.ANSWER_S", 0.1)
+    monkeypatch.setattr(source, "release", forever)
+    async with working(source) as worker:
+        await wait_until(lambda: worker._executor.attempts and worker._executor.attempts[7].started)
+        worker.stop()
+        worker.stop_now()
+        await wait_until(lambda: source.left == [worker.id], within_s=5)
 
 
 async def test_no_more_jobs_are_claimed_than_are_left(wait_until: Until) -> None:

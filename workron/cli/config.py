@@ -1,7 +1,8 @@
 """Settings for a command: built from flags, variables and `workron.toml`, each value with where it came from."""
 
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
@@ -16,6 +17,8 @@ from workron.settings import Settings
 
 FILE: Final = str(Settings.model_config["toml_file"])
 _PREFIX: Final = Settings.model_config["env_prefix"]
+_NO_SETTINGS: Final = frozenset({"URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE"})
+"""Variables of clients, of commands that jobs run, and of processes that `up` has started."""
 _MASK: Final = "********"
 
 
@@ -44,6 +47,22 @@ def explain(flags: Mapping[str, Any]) -> list[Setting]:
     ]
 
 
+def unknown_variables() -> list[str]:
+    """Return what is to be said of variables that look like settings and are none."""
+    settings = [name.upper() for name in Settings.model_fields]
+    variables = {name: name.upper().removeprefix(_PREFIX) for name in sorted(os.environ)}
+    return [
+        f"{name} is ignored: no setting is called so{_similar(rest, settings, _PREFIX)}"
+        for name, rest in variables.items()
+        if rest != name.upper() and rest not in settings and rest not in _NO_SETTINGS
+    ]
+
+
+def _similar(name: str, names: Iterable[str], prefix: str = "") -> str:
+    close = get_close_matches(name, names, n=1)
+    return f", did you mean {prefix}{close[0]}?" if close else ""
+
+
 class Sources:
     """What each source of settings says."""
 
@@ -67,8 +86,7 @@ class Sources:
             return message
         name = str(fault["loc"][0])
         if fault["type"] == "extra_forbidden":
-            similar = get_close_matches(name, Settings.model_fields, n=1)
-            return f"{FILE}: no setting is called {name!r}" + (f", did you mean {similar[0]}?" if similar else "")
+            return f"{FILE}: no setting is called {name!r}" + _similar(name, Settings.model_fields)
         value = "" if _is_secret(name) or repr(fault["input"]) in message else f", not {fault['input']!r}"
         return f"{self.origin(name)}: {message[:1].lower()}{message[1:]}{value}"
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workron.cli.exits import notice
 from workron.cli.flags import flags
 from workron.cli.render import Column, Format, FormatOption, print_table
 
@@ -66,13 +67,22 @@ def show_config(ctx: typer.Context, output: FormatOption = Format.TABLE) -> None
     """Show every setting in force and where it comes from; secrets are masked."""
     from workron.cli.config import explain
 
+    _tell_of_unknown_variables()
     print_table(explain(flags(ctx)), output, _SETTINGS)
 
 
 def _settings(ctx: typer.Context) -> "Settings":
     from workron.cli.config import load
 
+    _tell_of_unknown_variables()
     return load(flags(ctx))
+
+
+def _tell_of_unknown_variables() -> None:
+    from workron.cli.config import unknown_variables
+
+    for said in unknown_variables():
+        notice(said)
 
 
 def _from_the_api_if_named(settings: "Settings") -> "Settings":
