@@ -14,8 +14,8 @@ claim() { # with the same request id until there is an answer: whatever gets los
   until answer=$(call GET "/jobs/next?worker_id=$id&queue=${QUEUE:-default}&wait=8&request_id=$id:$n"); do sleep 1; done
   n=$((n + 1)) status=$(echo "$answer" | tail -n 1)
 }
-heartbeats() { # while the command runs: 404 and 409 say that the job is not ours any more, "cancel" asks to stop it
-  while sleep "${HEARTBEAT:-5}"; do
+heartbeats() { # while the command and we run: 404 and 409 say that the job is not ours any more, "cancel" asks to stop it
+  while sleep "${HEARTBEAT:-5}" && kill -0 "$$"; do
     post heartbeat "{\"fence\":$fence}" >"$beat" || continue
     case $(tail -n 1 "$beat") in 404 | 409) end KILL ;; 200) grep -q '"cancel"' "$beat" && end TERM ;; esac
   done
@@ -32,7 +32,7 @@ while pid='' && [ -z "${stop:-}" ] && { [ "${JOBS:-0}" = 0 ] || [ "$ended" -lt "
   WORKRON_JOB_ID=$job WORKRON_FENCE=$fence setsid sh -c "$(printf %b "$command")" >"$out" 2>&1 </dev/null & pid=$!
   heartbeats & beats=$!
   wait "$pid"; code=$?
-  kill "$beats"; ended=$((ended + 1))
+  kill -s KILL "$beats"; ended=$((ended + 1))
   tail -c 131072 "$out" | call POST "/jobs/$job/output?fence=$fence" --data-binary @- >"$beat"
   if [ -n "${stop:-}" ]; then report release "{\"fence\":$fence}"
   elif [ "$code" = 0 ]; then report done "{\"fence\":$fence}"

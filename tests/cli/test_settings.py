@@ -87,7 +87,7 @@ def test_a_variable_that_is_no_setting_is_not_passed_over_in_silence(
 
 
 def test_a_process_that_starts_tells_of_a_variable_that_is_no_setting(alone: CommandLine) -> None:
-    ran = alone("worker", "--redis", "redis://127.0.0.1:1", WORKRON_SHUTDOWN_GRACE="30s")
+    ran = alone("worker", "--redis", "no-url", WORKRON_SHUTDOWN_GRACE="30s")
 
     assert "WORKRON_SHUTDOWN_GRACE is ignored" in ran.err.splitlines()[0]
 

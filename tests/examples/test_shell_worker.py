@@ -138,3 +138,18 @@ async def test_it_gives_its_job_back_when_it_is_stopped(store: Store, start: Sta
     await wait_until(lambda: is_(Status.PENDING))
     assert (await store.job(job_id)).attempts == 0
     await wait_until(lambda: worker.poll() == 0)
+
+
+def scripts_of(worker: "subprocess.Popen[bytes]") -> list[str]:
+    """What is left of the script in the session that it was started in: itself, and its heartbeats."""
+    left = subprocess.run(["ps", "-o", "args=", "-s", str(worker.pid)], capture_output=True, text=True, check=False)
+    return [line for line in left.stdout.splitlines() if "worker.sh" in line]
+
+
+async def test_heartbeats_went_on_without_the_worker(store: Store, start: Start, wait_until: WaitUntil) -> None:
+    await submit(store, new_job(command="sleep 100"))
+    worker = start()
+    await wait_until(lambda: len(scripts_of(worker)) == 2)
+    worker.kill()
+    await wait_until(lambda: worker.poll() is not None)
+    await wait_until(lambda: scripts_of(worker) == [])
