@@ -147,9 +147,14 @@ def scripts_of(worker: "subprocess.Popen[bytes]") -> list[str]:
 
 
 async def test_heartbeats_went_on_without_the_worker(store: Store, start: Start, wait_until: WaitUntil) -> None:
-    await submit(store, new_job(command="sleep 100"))
+    (job_id,) = await submit(store, new_job(command="sleep 100"))
     worker = start()
-    await wait_until(lambda: len(scripts_of(worker)) == 2)
+
+    async def has_beaten() -> bool:
+        job = await store.job(job_id)
+        return (job.last_heartbeat_at_ms or 0) > (job.started_at_ms or 0)
+
+    await wait_until(has_beaten)
     worker.kill()
     await wait_until(lambda: worker.poll() is not None)
     await wait_until(lambda: scripts_of(worker) == [])
