@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
-from api.bodies import DrainTime, NewJob, NewJobs, NewWorkflow, QueueChange, Run
+from api.bodies import DrainTime, NewJobs, NewWorkflow, QueueChange, Run
 from api.gate import OPEN_PATHS
+from api.job_body import NewJob
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, schemas
-from api.bodies import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN, Run
+from api.bodies import Run
 from api.context import context_of
+from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from api.output import FollowedOutput, StoredOutput
 from api.queries import StrictQuery, WaitSeconds
 from workron import ids
