@@ -41,7 +41,7 @@ local function settle_staged(job)
   end
   redis.call('HDEL', job_key(job.id), 'batch')
   job.batch = nil
-  enter(job, status)
+  arrive(job, status)
 end
 
 local function admit(id)

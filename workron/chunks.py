@@ -49,6 +49,10 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
         parts += ("cwd", job.cwd)
+    if job.more:
+        parts += ("more", orjson.dumps(dict(job.more)))
+    if job.holds:
+        parts += ("holds", job.holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts

@@ -82,8 +82,8 @@ def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str,
 
 
 def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
-    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd}."""
-    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd = reply
+    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}."""
+    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more = reply
     return Claim(
         id=job_id.decode(),
         fence=int(fence),
@@ -95,6 +95,7 @@ def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
         timeout_ms=number(timeout_ms),
         env=orjson.loads(env) if env else {},
         cwd=text(cwd),
+        more=orjson.loads(more) if more else {},
     )
 
 

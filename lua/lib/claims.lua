@@ -1,17 +1,18 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 
 local CLAIM_FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd',
+  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
 }
-local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10 }
+local CLAIM_WIDTH = 10
+local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
--- What the worker gets of one claim; false where a field is unset.
+-- What the worker gets of one claim; false where a field is unset. `more` is JSON that Redis does not look into.
 local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10] }
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], row[11] }
 end
 
 -- Make due jobs pending; returns whether more are due.
@@ -64,6 +65,9 @@ local function start(id, row, worker, number, lease_ms, until_text)
     count(P .. 'workflow:' .. row[5], 'running', 1)
   end
   append(moves, 'running', id)
+  if row[12] then
+    tell_holders({ id = id, holds = row[12], queue = row[2] or 'default', fence = fence }, 'pending', 'running')
+  end
   return claim_row(id, fence, attempt, row)
 end
 
@@ -161,7 +165,7 @@ end
 local function pack_claims(claims)
   local parts = {}
   for _, row in ipairs(claims) do
-    for i = 1, 9 do
+    for i = 1, CLAIM_WIDTH do
       local value = row[i]
       parts[#parts + 1] = value and #tostring(value) .. ':' .. value or '-'
     end
@@ -171,7 +175,7 @@ end
 
 -- A job of this call (see submissions) as `start` takes it.
 local function row_of(job)
-  local row = { 'pending', job.queue, job.priority, false, job.workflow, false, false, false, false, false }
+  local row = { 'pending', job.queue, job.priority, false, job.workflow }
   for i = job.first, job.last, 2 do
     local at = CLAIM_FIELD_AT[ARGV[i]]
     if at then

@@ -11,7 +11,7 @@ local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true 
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
-local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason' }
+local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'holds' }
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
   run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
@@ -72,6 +72,7 @@ local function read(id)
     batch = row[6],
     cancel_requested_at = row[7] and tonumber(row[7]),
     reason = row[8],
+    holds = row[9],
   }, JOB)
 end
 
@@ -163,7 +164,31 @@ local function enter(job, to, at_front)
   end
 end
 
+-- What a job holds beyond the indexes, or has to do with every step, stands as letters in its field `holds`; few jobs
+-- have any. A library has a function for its letter here: it is called with the job, what it is now and what it becomes.
+local HOLDERS = {}
+
+local function tell_holders(job, from, to)
+  for letter in string.gmatch(job.holds, '%a') do
+    local tell = HOLDERS[letter]
+    if tell then
+      tell(job, from, to)
+    end
+  end
+end
+
+-- Enter as a new job.
+local function arrive(job, status)
+  if job.holds then
+    tell_holders(job, nil, status)
+  end
+  enter(job, status)
+end
+
 local function move(job, to, at_front)
+  if job.holds then
+    tell_holders(job, job.status, to)
+  end
   leave(job)
   enter(job, to, at_front)
 end

@@ -38,7 +38,7 @@ local function parse_jobs(at, count, made_at)
     end
     for i = first, last, 2 do
       local name = ARGV[i]
-      if name == 'queue' or name == 'priority' then
+      if name == 'queue' or name == 'priority' or name == 'holds' then
         job[name] = ARGV[i + 1]
       end
     end

@@ -1,9 +1,9 @@
 """Attempts: what a worker claims, and what it reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from workron.models.jobs import Reason, Status
 
@@ -26,6 +26,8 @@ class Claim:
     timeout_ms: int | None
     env: Mapping[str, str]
     cwd: str | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What few jobs need: the store passes it through as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

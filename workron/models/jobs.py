@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
@@ -80,6 +80,10 @@ class NewJob:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     depends_on: Sequence[Dependency] = ()
+    holds: str = ""
+    """A letter for each thing that needs a hand at every step of the job: see `HOLDERS` in `lua/lib/core.lua`."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What only the worker needs, and few jobs have: JSON that Redis passes through to the claim."""
 
 
 @dataclass(frozen=True, slots=True)
