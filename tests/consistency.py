@@ -32,6 +32,7 @@ class Audit:
         found += await self._waiting(queues)
         found += await self._running_and_scheduled()
         found += await self._workflows()
+        found += await self._arrays()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
         return found
@@ -86,7 +87,11 @@ class Audit:
         rows = [await self._hash(self._keys.queue(queue)) for queue in queues]
         reserved = sum(int(row.get("reserved", "0")) for row in rows)
         waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
-        if reserved or int(said.get("waiting", "0")) != waiting:
+        arrays = [(job_id, row) for job_id, row in self._admitted() if "array_size" in row]
+        made = [await self._client.hget(self._keys.array(job_id), "made") for job_id, _ in arrays]
+        rest = sum(int(row["array_size"]) for _, row in arrays) - sum(map(int, made))
+        waiting += rest
+        if reserved != rest or int(said.get("waiting", "0")) != waiting:
             return [f"{said.get('waiting')} jobs are said to wait, not {waiting}, with room reserved for {reserved}"]
         return []
 
@@ -109,6 +114,25 @@ class Audit:
                     found.append(f"workflow {workflow} counts {said.get(status)} {status}, not {counted[status]}")
         return found
 
+    async def _arrays(self) -> list[str]:
+        found = []
+        for job_id, row in self.jobs.items():
+            if "array_size" not in row or "batch" in row:
+                continue
+            said = await self._hash(self._keys.array(job_id))
+            tasks = Counter(task["status"] for task in self.jobs.values() if task.get("array", "").startswith(job_id))
+            dropped, _, status = said.get("dropped", "0 cancelled").partition(" ")
+            tasks[status] += int(dropped)
+            found += [
+                f"array {job_id} counts {said.get(status, '0')} {status}, not {tasks[status]}"
+                for status in Status
+                if int(said.get(status, "0")) != tasks[status]
+            ]
+            ended = sum(tasks[status] for status in TERMINAL) == int(row["array_size"])
+            if ended != (row["status"] in TERMINAL):
+                found.append(f"array {job_id} is {row['status']} with {dict(tasks)}")
+        return found
+
     async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:
         edges = (await self._hash(f"{self._keys.job(job_id)}:parents")).values()
         broken = sum(edge.startswith("!") for edge in edges)
@@ -116,7 +140,7 @@ class Audit:
             yield f"says {row.get('broken')} broken edges, has {broken}"
         if "batch" in row:
             return
-        if row["status"] == "blocked" and (broken or not edges):
+        if row["status"] == "blocked" and (broken or not (edges or "array_size" in row)):
             yield f"blocked with the edges {list(edges)}"
         if row["status"] == "skipped" and not broken:
             yield "skipped without a broken edge"

@@ -35,6 +35,10 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("command", job.command)
     if job.argv is not None:
         parts += ("argv", orjson.dumps(list(job.argv)))
+    if job.array is not None:
+        parts += ("array_first", job.array.first, "array_size", str(job.array.size))
+        if job.array.max_parallel is not None:
+            parts += ("array_parallel", str(job.array.max_parallel))
     if job.name is not None:
         parts += ("name", job.name)
     if job.queue != DEFAULT_QUEUE:
@@ -51,8 +55,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("cwd", job.cwd)
     if job.more:
         parts += ("more", orjson.dumps(dict(job.more)))
-    if job.holds:
-        parts += ("holds", job.holds)
+    if holds := job.holds + ("A" if job.array else ""):
+        parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts
@@ -99,6 +103,9 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
 
 def reservations(jobs: Sequence[NewJob]) -> Iterator[str]:
     """Yield the room that a large submission needs, `queue number queue number …`, for its first chunks."""
-    needs = list(Counter(job.queue for job in jobs).items())
+    room: Counter[str] = Counter()
+    for job in jobs:
+        room[job.queue] += 1 if job.array is None else 1 + job.array.size
+    needs = list(room.items())
     for start in range(0, len(needs), MAX_QUEUES):
         yield " ".join(f"{queue} {number}" for queue, number in needs[start : start + MAX_QUEUES])

@@ -12,12 +12,14 @@ from workron.models import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     OUTPUT_HEAD,
+    Array,
     Claim,
     DependencyState,
     Job,
     Output,
     Reason,
     Status,
+    Task,
     When,
     WorkerInfo,
 )
@@ -46,7 +48,31 @@ def edges(fields: Row) -> list[tuple[str, When]]:
     return [(parent, When(when or When.DONE)) for parent, _, when in parts]
 
 
-def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str, Status | None]) -> Job:
+def array(fields: Row, about: Row | None) -> Array | None:
+    """The array of a job, if it has one; `about` is the hash that counts its tasks."""
+    if "array_size" not in fields:
+        return None
+    size, of_tasks = int(fields["array_size"]), counts(about or {})
+    rest = size - int((about or {}).get("made", b"0"))
+    parallel = number(fields.get("array_parallel"))
+    return Array(fields["array_first"].decode(), size, parallel, of_tasks, rest)
+
+
+def task(fields: Row) -> Task | None:
+    """Which task of which array a job is, if it is one."""
+    if "array" not in fields:
+        return None
+    job_id, _, index = fields["array"].decode().partition(" ")
+    return Task(job_id, int(index))
+
+
+def job(
+    job_id: str,
+    fields: Row,
+    heartbeat: bytes | None,
+    parents: Mapping[str, Status | None],
+    about_array: Row | None = None,
+) -> Job:
     """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
     argv = fields.get("argv")
@@ -57,6 +83,8 @@ def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str,
         reason=Reason(reason) if reason else None,
         command=text(fields.get("command")),
         argv=None if argv is None else tuple(orjson.loads(argv)),
+        array=array(fields, about_array),
+        task=task(fields),
         name=text(fields.get("name")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,

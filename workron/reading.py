@@ -20,6 +20,8 @@ from workron.models import Job, Output, QueueState, Status, Workflow
 
 log = structlog.get_logger()
 
+SHARED: Final = ("command", "argv", "name", "max_attempts", "timeout_ms", "env", "cwd", "created_at")
+"""What a task has from the job with its array."""
 PAGE: Final = 1000
 """Commands in one round trip."""
 MOST_WORKERS: Final = 10_000
@@ -62,7 +64,22 @@ class Reader:
             again = [place for place, row in enumerate(rows) if row and row.get("batch") in gone]
             for place, row in zip(again, await self._raw_rows([ids[place] for place in again]), strict=True):
                 rows[place] = row
-        return [None if row is None or row.get("batch") in hidden else row for row in rows]
+        shown = [None if row is None or row.get("batch") in hidden else row for row in rows]
+        return await self._with_shared(shown)
+
+    async def _with_shared(self, rows: list[Row | None]) -> list[Row | None]:
+        """Fill in what tasks have from their arrays."""
+        arrays = list({task.array for row in rows if row and (task := decode.task(row))})
+        if not arrays:
+            return rows
+        about = dict(zip(arrays, await self._raw_rows(arrays), strict=True))
+
+        def filled(row: Row) -> Row:
+            task = decode.task(row)
+            shared = about[task.array] if task else None
+            return {name: shared[name] for name in SHARED if name in shared} | dict(row) if shared else row
+
+        return [None if row is None else filled(row) for row in rows]
 
     async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
         replies = await self.read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
@@ -79,13 +96,19 @@ class Reader:
         parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
         commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
         commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
+        arrays = [job_id for job_id, row in rows if row and "array_size" in row]
+        commands += [("HGETALL", self._keys.array(job_id)) for job_id in arrays]
         replies = await self.read(commands)
+        counted = dict(zip(arrays, map(decode.row, replies[len(commands) - len(arrays) :]), strict=True))
         beats = dict(zip(running, replies, strict=False))
         states = {
             parent: Status(state.decode()) if isinstance(state, bytes) else None
-            for parent, state in zip(parents, replies[len(running) :], strict=True)
+            for parent, state in zip(parents, replies[len(running) :], strict=False)
         }
-        return [None if row is None else _job(job_id, row, beats.get(job_id), states) for job_id, row in rows]
+        return [
+            None if row is None else _job(job_id, row, beats.get(job_id), states, counted.get(job_id))
+            for job_id, row in rows
+        ]
 
     async def output(self, job_id: str) -> Output:
         """Return what is stored of the latest attempt that wrote something."""
@@ -147,9 +170,11 @@ class Reader:
         return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
 
 
-def _job(job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | None]) -> Job | None:
+def _job(
+    job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | None], about_array: Row | None
+) -> Job | None:
     try:
-        return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states)
+        return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states, about_array)
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)
         return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from workron import ids
+from workron.arrays import work_on_quietly
 from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.errors import Conflict, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
@@ -166,7 +167,9 @@ class Store:
                 if propagating:
                     await self._propagate_quietly()
                 return Cancelled.CANCELLED
-            case [b"CANCELLING"]:
+            case [b"CANCELLING", tasks]:
+                if tasks:
+                    await work_on_quietly(self._scripts, job_id)
                 return Cancelled.CANCELLING
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
@@ -176,9 +179,11 @@ class Store:
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
         match await self._scripts.retry(job_id, "" if run is None else str(run)):
-            case [b"RETRIED", propagating]:
+            case [b"RETRIED", propagating, tasks]:
                 if propagating:
                     await self._propagate_quietly()
+                if tasks:
+                    await work_on_quietly(self._scripts, job_id)
             case [b"NOT_ENDED", status]:
                 raise Conflict(f"job {job_id} has not ended: {status.decode()}")
             case [b"SUCCEEDED"]:

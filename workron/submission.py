@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
+from workron.arrays import store_values, work_on_quietly
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     IdempotencyConflict,
@@ -63,6 +64,8 @@ class Submitter:
         others = {edge.job for job in jobs for edge in job.depends_on} - own
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
+        for job in jobs:
+            await store_values(self._scripts, job)
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
         if second is None:
@@ -73,7 +76,10 @@ class Submitter:
             reply = await self._stage_and_open(chain((first, second), parts), jobs, workflow, name, key, fingerprint)
         if earlier := _judge(reply):
             return earlier
-        stored_at_ms = None if others else reply[1] or None
+        arrays = [job.id for job in jobs if job.array]
+        for job_id in arrays:
+            await work_on_quietly(self._scripts, job_id)
+        stored_at_ms = None if others or arrays else reply[1] or None
         return Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
 
     async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workron.arrays import work_on
 from workron.connection import Connection
 from workron.keys import Keys
 from workron.models import PRIORITIES, QueueState, Status
@@ -113,7 +114,9 @@ class Upkeep:
                     return
 
     async def tidy(self) -> int:
-        """Finish submissions that their submitters left behind; returns how many."""
+        """Go on with arrays, and finish submissions that their submitters left behind; returns how many of those."""
+        for job_id in await self._connection.call("ZRANGE", self._keys.arrays, 0, 99):
+            await work_on(self._scripts, job_id.decode())
         batches = await self._connection.call("ZRANGE", self._keys.batches, 0, 99)
         return await self._submitter.tidy([batch.decode() for batch in batches])
 

@@ -52,8 +52,34 @@ local function pop_call(queue)
   return call
 end
 
+local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size' }
+local specs = {} -- array → what its tasks have in common
+
+-- Fill in what a task has from its array, and which one it is.
+local function with_array(id, row)
+  if not row[12] or not string.find(row[12], 'a', 1, true) then
+    return row
+  end
+  local about = redis.call('HGET', job_key(id), 'array') or ''
+  local array, place = string.match(about, '^(%S+) (%d+)$')
+  local spec = array and (specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC)))
+  if not spec or not spec[7] then
+    return row -- its array is gone: it can't be run, and is reported so
+  end
+  specs[array] = spec
+  for i = 1, 5 do
+    row[5 + i] = spec[i]
+  end
+  local more = spec[6] and cjson.decode(spec[6]) or {}
+  local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
+  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
+  row[11], row.array = cjson.encode(more), about
+  return row
+end
+
 -- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
 local function start(id, row, worker, number, lease_ms, until_text)
+  row = with_array(id, row)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key, fence = job_key(id), int(number)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
@@ -66,7 +92,8 @@ local function start(id, row, worker, number, lease_ms, until_text)
   end
   append(moves, 'running', id)
   if row[12] then
-    tell_holders({ id = id, holds = row[12], queue = row[2] or 'default', fence = fence }, 'pending', 'running')
+    local job = { id = id, holds = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
+    tell_holders(job, 'pending', 'running')
   end
   return claim_row(id, fence, attempt, row)
 end
@@ -131,7 +158,7 @@ local function claims_held(text)
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
     local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
     if row[1] == 'running' and redis.call('HGET', job_key(id), 'fence') == fence then
-      claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), row)
+      claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), with_array(id, row))
     end
   end
   return claims

@@ -60,6 +60,35 @@ class Dependency:
     when: When = When.DONE
 
 
+@dataclass(frozen=True, slots=True)
+class NewArray:
+    """Many tasks of one job, each with its index and its value if there are values; `first` is the id of task 0."""
+
+    first: str
+    size: int
+    values: Sequence[str] | None = None
+    max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A job's tasks and how many of them are in each status; `rest` are not made yet: they wait, and have no status."""
+
+    first: str
+    size: int
+    max_parallel: int | None
+    counts: Mapping[Status, int]
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which task of which job's array this job is."""
+
+    array: str
+    index: int
+
+
 @dataclass(slots=True)
 class NewJob:
     """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
@@ -70,6 +99,7 @@ class NewJob:
     id: str
     command: str | None = None
     argv: Sequence[str] | None = None
+    array: "NewArray | None" = None
     name: str | None = None
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
@@ -105,6 +135,8 @@ class Job:
     reason: Reason | None
     command: str | None
     argv: tuple[str, ...] | None
+    array: Array | None
+    task: Task | None
     name: str | None
     queue: str
     priority: int
