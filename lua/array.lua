@@ -15,32 +15,28 @@ if not visible(head) then
   return { 'UNKNOWN' }
 end
 
-local function deal_with(task, what)
-  if what == 'cancel' and not TERMINAL[task.status] then
-    cancel(task)
-  elseif what == 'retry' and (task.status == 'failed' or task.status == 'cancelled') then
-    start_anew(task)
-  end
-end
-
 -- Go over the next tasks; returns whether others are left.
 local function walk(row)
   local what, place = string.match(row.walk, '^(%a+) (%d+)$')
-  local dropped = tonumber(string.match(redis.call('HGET', array_key(id), 'dropped') or '0', '^%d+'))
-  local behind = math.min(tonumber(place) + limit, row.made - dropped)
+  local made = tonumber(string.match(redis.call('HGET', array_key(id), 'dropped') or '', '%d+$') or row.made)
+  made = row.follows and row.size or made
+  local behind = math.min(tonumber(place) + limit, made)
   for at = tonumber(place), behind - 1 do
-    local task = read(task_id(head, at))
-    if task then
-      deal_with(task, what)
+    if what == 'cancel' then
+      cancel_task(head, row, at)
+    elseif what == 'retry' then
+      retry_task(head, row, at)
+    end
+    if row.follows and what ~= 'cancel' then
+      catch_up(row, head, at)
     end
   end
-  local more = behind < row.made - dropped
-  if more then
-    redis.call('HSET', array_key(id), 'walk', what .. ' ' .. int(behind))
-  else
+  if behind >= made then
     redis.call('HDEL', array_key(id), 'walk')
+    return false
   end
-  return more
+  redis.call('HSET', array_key(id), 'walk', what .. ' ' .. int(behind))
+  return true
 end
 
 redis.call('ZREM', P .. 'arrays', id)

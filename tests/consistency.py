@@ -15,6 +15,10 @@ Row = Mapping[str, str]
 INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
 
 
+def _is_task(row: Row, array: str) -> bool:
+    return row.get("array", "").startswith(array)
+
+
 class Audit:
     """Reads a whole namespace, then tells what does not fit together."""
 
@@ -89,7 +93,8 @@ class Audit:
         waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
         arrays = [(job_id, row) for job_id, row in self._admitted() if "array_size" in row]
         made = [await self._client.hget(self._keys.array(job_id), "made") for job_id, _ in arrays]
-        rest = sum(int(row["array_size"]) for _, row in arrays) - sum(map(int, made))
+        skipped = [await self._client.scard(f"{self._keys.array(job_id)}:skip") for job_id, _ in arrays]
+        rest = sum(int(row["array_size"]) for _, row in arrays) - sum(map(int, made)) - sum(skipped)
         waiting += rest
         if reserved != rest or int(said.get("waiting", "0")) != waiting:
             return [f"{said.get('waiting')} jobs are said to wait, not {waiting}, with room reserved for {reserved}"]
@@ -120,9 +125,16 @@ class Audit:
             if "array_size" not in row or "batch" in row:
                 continue
             said = await self._hash(self._keys.array(job_id))
-            tasks = Counter(task["status"] for task in self.jobs.values() if task.get("array", "").startswith(job_id))
-            dropped, _, status = said.get("dropped", "0 cancelled").partition(" ")
+            tasks = Counter(task["status"] for task in self.jobs.values() if _is_task(task, job_id))
+            dropped, status, _ = said.get("dropped", "0 cancelled 0").split()
             tasks[status] += int(dropped)
+            key = f"{self._keys.array(job_id)}:skip"
+            gone = {int(place) for place in await self._client.smembers(key)}
+            if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
+                made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
+                last = int(said.get("dropped", said["made"]).split()[-1])
+                gone |= set(range(last)) - made
+            tasks["cancelled"] += len(gone)
             found += [
                 f"array {job_id} counts {said.get(status, '0')} {status}, not {tasks[status]}"
                 for status in Status
@@ -142,7 +154,7 @@ class Audit:
             return
         if row["status"] == "blocked" and (broken or not (edges or "array_size" in row)):
             yield f"blocked with the edges {list(edges)}"
-        if row["status"] == "skipped" and not broken:
+        if row["status"] == "skipped" and not broken and "array" not in row:
             yield "skipped without a broken edge"
         queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
         if ("edge_cursor" in row) != (job_id in queued):

@@ -25,7 +25,13 @@ MAX_QUEUES: Final = MAX_JOBS
 
 
 def _depends_on(edges: Sequence[Dependency]) -> str:
-    return " ".join(edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}" for edge in edges)
+    return " ".join(map(_edge, edges))
+
+
+def _edge(edge: Dependency) -> str:
+    if edge.matching:
+        return f"{edge.job}:{edge.when}="
+    return edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}"
 
 
 def fields(job: NewJob) -> list[str | bytes]:
@@ -39,6 +45,9 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("array_first", job.array.first, "array_size", str(job.array.size))
         if job.array.max_parallel is not None:
             parts += ("array_parallel", str(job.array.max_parallel))
+        for edge in job.depends_on:
+            if edge.matching:
+                parts += ("array_follows", f"{edge.job} {edge.when}")
     if job.name is not None:
         parts += ("name", job.name)
     if job.queue != DEFAULT_QUEUE:
@@ -88,6 +97,8 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
     chunk = Chunk()
     for job in jobs:
         job_fields, edges = fields(job), job.depends_on
+        if job.array:
+            edges = [edge for edge in edges if not edge.matching]
         size = 60 + sum(map(len, job_fields))
         first = True
         while first or edges:

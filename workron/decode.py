@@ -14,6 +14,7 @@ from workron.models import (
     OUTPUT_HEAD,
     Array,
     Claim,
+    Dependency,
     DependencyState,
     Job,
     Output,
@@ -42,10 +43,10 @@ def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
     return {name.decode(): value for name, value in pairs}
 
 
-def edges(fields: Row) -> list[tuple[str, When]]:
-    """A job's dependencies as submitted: ids with spaces between, `id:when` where `when` is not `done`."""
+def edges(fields: Row) -> list[Dependency]:
+    """A job's dependencies as submitted: ids with spaces between; `id:when` where not `done`, `id:when=` matching."""
     parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
-    return [(parent, When(when or When.DONE)) for parent, _, when in parts]
+    return [Dependency(parent, When(when.rstrip("=") or When.DONE), when.endswith("=")) for parent, _, when in parts]
 
 
 def array(fields: Row, about: Row | None) -> Array | None:
@@ -103,7 +104,9 @@ def job(
         exit_code=number(fields.get("exit_code")),
         signal=number(fields.get("signal")),
         error=text(fields.get("error")),
-        dependencies=tuple(DependencyState(parent, when, parents.get(parent)) for parent, when in edges(fields)),
+        dependencies=tuple(
+            DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
+        ),
         caused_by=text(fields.get("caused_by")),
         workflow=text(fields.get("workflow")),
     )

@@ -93,7 +93,7 @@ class Reader:
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
         """Turn hashes into jobs: adds last heartbeats and the states of parents."""
         running = [job_id for job_id, row in rows if row and row.get("status") == b"running"]
-        parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
+        parents = list({parent: None for _, row in rows if row for parent in (edge.job for edge in decode.edges(row))})
         commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
         commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
         arrays = [job_id for job_id, row in rows if row and "array_size" in row]

@@ -9,16 +9,17 @@ to repeat then, because it is idempotent by id, request id or fence; `cancel` an
 """
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from workron import ids
-from workron.arrays import work_on_quietly
+from workron.arrays import STEP, work_on_quietly
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
@@ -192,6 +193,32 @@ class Store:
                 raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
             case reply:
                 raise _not_this_run(reply, job_id, run)
+
+    async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
+        return await self._tasks(job_id, "cancel", indexes)
+
+    async def retry_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Run some of an array's tasks again; answers how many are `retried`, `ended` well, or have `not_ended`."""
+        return await self._tasks(job_id, "retry", indexes)
+
+    async def _tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
+        array = (await self.job(job_id)).array
+        if array is None:
+            raise Conflict(f"job {job_id} has no array")
+        if indexes and max(indexes) >= array.size:
+            raise InvalidRequest(f"job {job_id} has the tasks 0 to {array.size - 1}", field="tasks")
+        counted: Counter[str] = Counter()
+        for start in range(0, len(indexes), STEP):
+            match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
+                case [b"TASKS", *words]:
+                    counted.update(word.decode().lower() for word in words)
+                case [b"NOT_STARTED", status]:
+                    raise Conflict(f"job {job_id} has not started its tasks: it is {status.decode()}")
+                case _:
+                    raise NotFound("job", job_id)
+        await work_on_quietly(self._scripts, job_id)
+        return dict(counted)
 
     async def _propagate_quietly(self) -> None:
         with suppress(StoreUnavailable):  # the reaper goes on

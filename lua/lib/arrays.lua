@@ -2,8 +2,9 @@
 -- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
--- `started`; `dropped` as cancelled or skipped before they were made; a count per status; `walk`, what `array` is to do
--- with each task that was made, and from which on. Room for those not yet made is `reserved` in the queue.
+-- `started`; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
+-- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
+-- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
 
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
@@ -32,7 +33,7 @@ end
 
 local function array_row(array)
   local row = redis.call('HMGET', array_key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
-    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk')
+    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows')
   local numbers = {}
   for i = 1, 11 do
     numbers[i] = tonumber(row[i] or 0)
@@ -41,7 +42,8 @@ local function array_row(array)
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
     waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
-    walk = row[12],
+    walk = row[12], follows = row[13],
+    prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
   }
 end
 
@@ -50,9 +52,13 @@ local function work_on_array(array)
   redis.call('ZADD', P .. 'arrays', NOW_TEXT, array)
 end
 
-local function make_task(head, place)
+-- Make one task; `fields` are of one that ends at once, as `status`.
+local function make_task(head, place, status, fields)
   local id, about = task_id(head, place), head.id .. ' ' .. int(place)
-  local fields = { 'status', 'pending', 'array', about, 'holds', 'a' }
+  status, fields = status or 'pending', fields or {}
+  for _, value in ipairs({ 'status', status, 'array', about, 'holds', 'a' }) do
+    fields[#fields + 1] = value
+  end
   if head.queue ~= 'default' then
     fields[#fields + 1], fields[#fields + 2] = 'queue', head.queue
   end
@@ -61,7 +67,13 @@ local function make_task(head, place)
   end
   redis.call('HSET', job_key(id), unpack(fields))
   index(P .. 'jobs', id, 0)
-  arrive({ id = id, queue = head.queue, priority = head.priority, holds = 'a', array = about }, 'pending')
+  arrive({ id = id, queue = head.queue, priority = head.priority, holds = 'a', array = about }, status)
+end
+
+-- The key of the places that were cancelled before their tasks were made; nil where there are none.
+local function skipped_of(array)
+  local key = array_key(array) .. ':skip'
+  return redis.call('EXISTS', key) == 1 and key or nil
 end
 
 -- Make as many tasks as may start soon; returns whether it made any.
@@ -76,11 +88,14 @@ local function make_tasks(head, row)
     return false
   end
   to_make = to_make - number
+  local skipped = skipped_of(head.id)
   for place = row.made, row.made + number - 1 do
-    make_task(head, place)
+    if not skipped or redis.call('SREM', skipped, int(place)) == 0 then
+      make_task(head, place)
+      count(queue_key(head.queue), 'reserved', -1)
+    end
   end
   redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
-  count(queue_key(head.queue), 'reserved', -number)
   return true
 end
 
@@ -119,7 +134,7 @@ local function settle_array(array)
     (over and end_array or reopen_array)(head, row)
     return true
   end
-  return not over and row.started and row.made < row.size and make_tasks(head, row)
+  return not over and row.started and not row.follows and row.made < row.size and make_tasks(head, row)
 end
 
 AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
@@ -131,21 +146,68 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return moved
 end
 
+-- The arrays that follow this one task by task, each with the end of a task that they wait for.
+local function followers_of(array)
+  return string.gmatch(redis.call('HGET', array_key(array), 'followers') or '', '(%S+) (%S+) ')
+end
+
+-- A task of the array that is followed has ended: the task of the same index starts, or is skipped.
+local function follow(follower, when, place, status)
+  local head = read(follower)
+  if not head or head.cancel_requested_at then
+    return
+  end
+  local id = task_id(head, place)
+  local task, fits = read(id), when == 'finished' or when == status
+  if task and task.status == 'skipped' and fits then
+    redis.call('HSET', job_key(id), 'status', 'pending', 'run', int(task.run + 1))
+    redis.call('HDEL', job_key(id), 'finished_at', 'reason', 'error')
+    move(task, 'pending')
+  elseif not task and not TERMINAL[head.status]
+    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0 then
+    if fits then
+      make_task(head, place)
+    else
+      local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
+      make_task(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+    end
+    redis.call('HINCRBY', array_key(follower), 'made', '1')
+    count(queue_key(head.queue), 'reserved', -1)
+  end
+end
+
+-- How a task that is followed stands: its status, nil if it is not made yet.
+local function status_of_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task then
+    return task.status
+  end
+  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
+  local gone = place < row.prefix or dropped
+    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
+  return gone and 'cancelled' or nil
+end
+
 -- Tasks that were never made end with their array.
 local function drop_rest(head, as)
   local row = array_row(head.id)
-  local rest = row.size - row.made
+  local rest = row.size - row.made - redis.call('SCARD', array_key(head.id) .. ':skip')
   if rest > 0 then
-    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', int(rest) .. ' ' .. as)
+    local dropped = int(rest) .. ' ' .. as .. ' ' .. int(row.made)
+    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', dropped)
+    for follower in followers_of(head.id) do
+      redis.call('HSET', array_key(follower), 'walk', 'follow 0')
+      work_on_array(follower)
+    end
     count(array_key(head.id), as, rest)
     count(queue_key(head.queue), 'reserved', -rest)
   end
 end
 
 local function restore_rest(head)
-  local number, as = string.match(redis.call('HGET', array_key(head.id), 'dropped') or '', '^(%d+) (%a+)$')
+  local number, as, made = string.match(redis.call('HGET', array_key(head.id), 'dropped') or '', '^(%d+) (%a+) (%d+)$')
   if number then
-    redis.call('HINCRBY', array_key(head.id), 'made', '-' .. number)
+    redis.call('HSET', array_key(head.id), 'made', made)
     redis.call('HDEL', array_key(head.id), 'dropped')
     count(array_key(head.id), as, -tonumber(number))
     count(queue_key(head.queue), 'reserved', tonumber(number))
@@ -160,6 +222,13 @@ function HOLDERS.A(head, from, to)
       redis.call('HSET', key, 'parallel', head.array_parallel)
     end
     redis.call('PERSIST', key .. ':values')
+    if head.array_follows then
+      local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
+      redis.call('HSET', key, 'follows', head.array_follows, 'walk', 'follow 0')
+      local others = redis.call('HGET', array_key(followed), 'followers') or ''
+      redis.call('HSET', array_key(followed), 'followers', others .. head.id .. ' ' .. when .. ' ')
+      work_on_array(head.id)
+    end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
   elseif from == 'skipped' or rawget(head, 'anew') then
     restore_rest(head)
@@ -175,8 +244,13 @@ function HOLDERS.A(head, from, to)
 end
 
 function HOLDERS.a(task, from, to)
-  local array = string.match(task.array or '', '^%S+')
+  local array, place = string.match(task.array or '', '^(%S+) (%d+)$')
   if array then
+    if TERMINAL[to] then
+      for follower, when in followers_of(array) do
+        follow(follower, when, tonumber(place), to)
+      end
+    end
     if from then
       count(array_key(array), from, -1)
     end
@@ -200,8 +274,62 @@ local function is_array(job)
   return job.holds and string.find(job.holds, 'A', 1, true)
 end
 
+-- Cancel one task.
+local function cancel_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task and not TERMINAL[task.status] then
+    return cancel(task) and 'CANCELLING' or 'CANCELLED'
+  elseif task then
+    return task.status == 'cancelled' and 'CANCELLED' or 'ENDED'
+  elseif place >= row.prefix and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
+    for follower, when in followers_of(head.id) do
+      follow(follower, when, place, 'cancelled')
+    end
+    count(array_key(head.id), 'cancelled', 1)
+    count(queue_key(head.queue), 'reserved', -1)
+    touched[head.id] = true
+  end
+  return 'CANCELLED'
+end
+
+-- Run one task again, if it has not succeeded.
+local function retry_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task and (task.status == 'failed' or task.status == 'cancelled') then
+    start_anew(task)
+    return 'RETRIED'
+  elseif task then
+    return task.status == 'done' and 'ENDED' or 'NOT_ENDED'
+  elseif place < row.prefix then -- it was cancelled before it was made
+    count(array_key(head.id), 'cancelled', -1)
+    make_task(head, place)
+    return 'RETRIED'
+  elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
+    count(array_key(head.id), 'cancelled', -1)
+    count(queue_key(head.queue), 'reserved', 1)
+    touched[head.id] = true
+    return 'RETRIED'
+  end
+  return 'NOT_ENDED'
+end
+
+-- Do for a task what has happened to the one that it follows.
+local function catch_up(row, head, place)
+  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
+  local other = read(followed)
+  local status = not other and 'cancelled' or status_of_task(other, array_row(followed), place)
+  if status and TERMINAL[status] then
+    follow(head.id, when, place, status)
+  end
+end
+
 -- Have those of the tasks run again that have not succeeded.
 local function retry_tasks(head)
+  local skip = array_key(head.id) .. ':skip'
+  local number = redis.call('SCARD', skip)
+  count(array_key(head.id), 'cancelled', -number)
+  count(queue_key(head.queue), 'reserved', number)
+  redis.call('UNLINK', skip)
   redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
   work_on_array(head.id)
 end

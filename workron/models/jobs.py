@@ -58,6 +58,8 @@ class Dependency:
 
     job: str
     when: When = When.DONE
+    matching: bool = False
+    """Between arrays of one size: each task waits for the one of its own index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class DependencyState:
     job: str
     when: When
     status: Status | None
+    matching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
