@@ -3,20 +3,17 @@
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry
--- ARGV[3..]  places  indexes of the tasks, at most 100
+-- ARGV[3..]  places  index of a task
 --
--- Returns {"TASKS", word, …}, one of "CANCELLED", "CANCELLING", "RETRIED", "ENDED", "NOT_ENDED", "BEYOND" (there is no such
--- task) for each; {"NOT_STARTED", status}, {"UNKNOWN"} or {"NO_ARRAY"}
+-- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
+-- each; {"NOT_STARTED", status} or {"UNKNOWN"}, also if it is no array
 
 local id, what = ARGV[1], ARGV[2]
 local EDGES = 200
 
 local head = read(id)
-if not visible(head) then
+if not visible(head) or not is_array(head) then
   return { 'UNKNOWN' }
-end
-if not is_array(head) then
-  return { 'NO_ARRAY' }
 end
 local row = array_row(id)
 if not row.started then
@@ -26,7 +23,7 @@ local words = { 'TASKS' }
 for at = 3, #ARGV do
   local place = tonumber(ARGV[at])
   if place >= row.size then
-    words[#words + 1] = 'BEYOND'
+    words[#words + 1] = 'beyond'
   elseif what == 'cancel' then
     words[#words + 1] = cancel_task(head, row, place)
   else

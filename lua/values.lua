@@ -4,7 +4,7 @@
 -- ARGV[1]  id       of the job
 -- ARGV[2]  offset   how many were stored before
 -- ARGV[3]  ttl_ms   how long they are kept without the job, ms
--- ARGV[4..]  values  of the tasks, in their order
+-- ARGV[4..]  values  value of a task
 --
 -- Returns {"KEPT"}, also for a repeat, or {"FULL"}
 

@@ -1,11 +1,12 @@
 """Arrays: many tasks of one job. Their values are stored before it, their tasks are made as they may start."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from workron.chunks import MAX_BYTES
-from workron.errors import StoreFull, StoreUnavailable
+from workron.errors import Conflict, NotFound, StoreFull, StoreUnavailable
 from workron.models import NewJob
 from workron.scripts import Scripts
 
@@ -15,29 +16,51 @@ _VALUES_PER_CALL: Final = 5_000
 _WITHOUT_JOB_MS: Final = 3_600_000
 
 
-async def store_values(scripts: Scripts, job: NewJob) -> None:
-    """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows within an hour."""
-    if job.array is None or job.array.values is None:
-        return
-    offset = 0
-    for page in _pages(job.array.values):
-        if (await scripts.values(job.id, offset, _WITHOUT_JOB_MS, page))[0] == b"FULL":
-            raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
-        offset += len(page)
+class Arrays:
+    """What is done with arrays and their tasks beside what is done with any job."""
 
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
 
-async def work_on(scripts: Scripts, job_id: str) -> int:
-    """Do what is to be done now for an array; returns the number of calls."""
-    calls = 1
-    while (await scripts.array(job_id, STEP))[0] == b"MORE":
-        calls += 1
-    return calls
+    async def store_values(self, job: NewJob) -> None:
+        """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows in an hour."""
+        if job.array is None or job.array.values is None:
+            return
+        offset = 0
+        for page in _pages(job.array.values):
+            match await self._scripts.values(job.id, offset, _WITHOUT_JOB_MS, page):
+                case [b"FULL"]:
+                    raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
+                case [b"KEPT"]:
+                    offset += len(page)
 
+    async def work_on(self, job_id: str) -> None:
+        """Do what is to be done now for an array: make tasks, go over those there are."""
+        while True:
+            match await self._scripts.array(job_id, STEP):
+                case [b"SETTLED" | b"UNKNOWN"]:
+                    return
+                case [b"MORE"]:
+                    pass
 
-async def work_on_quietly(scripts: Scripts, job_id: str) -> None:
-    """The same; if Redis goes away, the reaper goes on."""
-    with suppress(StoreUnavailable):
-        await work_on(scripts, job_id)
+    async def work_on_quietly(self, job_id: str) -> None:
+        """Do the same; if Redis goes away, the reaper goes on."""
+        with suppress(StoreUnavailable):
+            await self.work_on(job_id)
+
+    async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Cancel or retry tasks of an array; answers how many of them are `cancelled`, `cancelling`, `retried` …"""
+        counted: Counter[str] = Counter()
+        for start in range(0, len(indexes), STEP):
+            match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
+                case [b"TASKS", *words]:
+                    counted.update(word.decode() for word in words)
+                case [b"NOT_STARTED", status]:
+                    raise Conflict(f"job {job_id} has not started its tasks: it is {status.decode()}")
+                case [b"UNKNOWN"]:
+                    raise NotFound("job", job_id)
+        await self.work_on_quietly(job_id)
+        return dict(counted)
 
 
 def _pages(values: Sequence[str]) -> Iterator[list[str]]:

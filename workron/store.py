@@ -9,14 +9,13 @@ to repeat then, because it is idempotent by id, request id or fence; `cancel` an
 """
 
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from workron import ids
-from workron.arrays import STEP, work_on_quietly
+from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
@@ -69,11 +68,14 @@ class Store:
         self._keys = Keys(namespace)
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
         self._reader = Reader(connection, self._keys)
-        self._submitter = Submitter(self._scripts, self._reader.missing)
+        self._arrays = Arrays(self._scripts)
+        self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
-        self.upkeep: Final = Upkeep(connection, self._keys, self._scripts, self._reader, self._submitter, self.policy)
+        self.upkeep: Final = Upkeep(
+            connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
+        )
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -170,7 +172,7 @@ class Store:
                 return Cancelled.CANCELLED
             case [b"CANCELLING", tasks]:
                 if tasks:
-                    await work_on_quietly(self._scripts, job_id)
+                    await self._arrays.work_on_quietly(job_id)
                 return Cancelled.CANCELLING
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
@@ -184,7 +186,7 @@ class Store:
                 if propagating:
                     await self._propagate_quietly()
                 if tasks:
-                    await work_on_quietly(self._scripts, job_id)
+                    await self._arrays.work_on_quietly(job_id)
             case [b"NOT_ENDED", status]:
                 raise Conflict(f"job {job_id} has not ended: {status.decode()}")
             case [b"SUCCEEDED"]:
@@ -208,17 +210,7 @@ class Store:
             raise Conflict(f"job {job_id} has no array")
         if indexes and max(indexes) >= array.size:
             raise InvalidRequest(f"job {job_id} has the tasks 0 to {array.size - 1}", field="tasks")
-        counted: Counter[str] = Counter()
-        for start in range(0, len(indexes), STEP):
-            match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
-                case [b"TASKS", *words]:
-                    counted.update(word.decode().lower() for word in words)
-                case [b"NOT_STARTED", status]:
-                    raise Conflict(f"job {job_id} has not started its tasks: it is {status.decode()}")
-                case _:
-                    raise NotFound("job", job_id)
-        await work_on_quietly(self._scripts, job_id)
-        return dict(counted)
+        return await self._arrays.tasks(job_id, what, indexes)
 
     async def _propagate_quietly(self) -> None:
         with suppress(StoreUnavailable):  # the reaper goes on

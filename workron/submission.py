@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
-from workron.arrays import store_values, work_on_quietly
+from workron.arrays import Arrays
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     IdempotencyConflict,
@@ -45,8 +45,11 @@ class Submitter:
     throughput of many.
     """
 
-    def __init__(self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
+    def __init__(
+        self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]], arrays: Arrays
+    ) -> None:
         self._scripts = scripts
+        self._arrays = arrays
         self._missing = missing
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
@@ -65,7 +68,7 @@ class Submitter:
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
         for job in jobs:
-            await store_values(self._scripts, job)
+            await self._arrays.store_values(job)
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
         if second is None:
@@ -78,7 +81,7 @@ class Submitter:
             return earlier
         arrays = [job.id for job in jobs if job.array]
         for job_id in arrays:
-            await work_on_quietly(self._scripts, job_id)
+            await self._arrays.work_on_quietly(job_id)
         stored_at_ms = None if others or arrays else reply[1] or None
         return Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
 

@@ -131,7 +131,11 @@ local function settle_array(array)
   end
   local over = row.ended >= row.size
   if over ~= (TERMINAL[head.status] or false) then
-    (over and end_array or reopen_array)(head, row)
+    if over then
+      end_array(head, row)
+    else
+      reopen_array(head)
+    end
     return true
   end
   return not over and row.started and not row.follows and row.made < row.size and make_tasks(head, row)
@@ -230,7 +234,7 @@ function HOLDERS.A(head, from, to)
       work_on_array(head.id)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
-  elseif from == 'skipped' or rawget(head, 'anew') then
+  elseif from == 'skipped' or head.anew then
     restore_rest(head)
   end
   if to == 'pending' then -- it starts
@@ -278,9 +282,9 @@ end
 local function cancel_task(head, row, place)
   local task = read(task_id(head, place))
   if task and not TERMINAL[task.status] then
-    return cancel(task) and 'CANCELLING' or 'CANCELLED'
+    return cancel(task) and 'cancelling' or 'cancelled'
   elseif task then
-    return task.status == 'cancelled' and 'CANCELLED' or 'ENDED'
+    return task.status == 'cancelled' and 'cancelled' or 'ended'
   elseif place >= row.prefix and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
     for follower, when in followers_of(head.id) do
       follow(follower, when, place, 'cancelled')
@@ -289,7 +293,7 @@ local function cancel_task(head, row, place)
     count(queue_key(head.queue), 'reserved', -1)
     touched[head.id] = true
   end
-  return 'CANCELLED'
+  return 'cancelled'
 end
 
 -- Run one task again, if it has not succeeded.
@@ -297,20 +301,20 @@ local function retry_task(head, row, place)
   local task = read(task_id(head, place))
   if task and (task.status == 'failed' or task.status == 'cancelled') then
     start_anew(task)
-    return 'RETRIED'
+    return 'retried'
   elseif task then
-    return task.status == 'done' and 'ENDED' or 'NOT_ENDED'
+    return task.status == 'done' and 'ended' or 'not_ended'
   elseif place < row.prefix then -- it was cancelled before it was made
     count(array_key(head.id), 'cancelled', -1)
     make_task(head, place)
-    return 'RETRIED'
+    return 'retried'
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
     touched[head.id] = true
-    return 'RETRIED'
+    return 'retried'
   end
-  return 'NOT_ENDED'
+  return 'not_ended'
 end
 
 -- Do for a task what has happened to the one that it follows.
