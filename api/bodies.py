@@ -4,17 +4,22 @@ Unknown fields are errors and nothing is converted from another type, so that a 
 The limits stand in the OpenAPI document as far as JSON Schema can say them.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    StringConstraints,
 )
 
 from api.fields import Body, Name, Seconds, or_with_a_point
 from api.job_body import NewJob
+from workron.errors import InvalidRequest
 from workron.fleet import Drain
+
+TASKS_PATTERN: Final = r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$"
+MOST_TASKS: Final = 100_000
 
 
 class NewJobs(Body):
@@ -60,6 +65,29 @@ class Run(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}]})
 
     run: Annotated[int, Field(ge=1, le=2**31), or_with_a_point] | None = None
+
+
+class Steering(Run):
+    """What a cancel or retry is meant for."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}, {"tasks": "0-9,20"}]})
+
+    tasks: Annotated[str, StringConstraints(max_length=10_000, pattern=TASKS_PATTERN)] | None = None
+    """Indexes of tasks, for the job of an array: only these; otherwise all of them."""
+
+    def indexes(self) -> list[int] | None:
+        """Return the indexes that `tasks` names, in order; ValueError if they are too many."""
+        if self.tasks is None:
+            return None
+        found: set[int] = set()
+        for part in self.tasks.split(","):
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+            if len(found) > MOST_TASKS:
+                raise InvalidRequest(f"names more than {MOST_TASKS:,} tasks", field="tasks")
+        if not found:
+            raise InvalidRequest("names no task", field="tasks")
+        return sorted(found)
 
 
 class DrainTime(Body):

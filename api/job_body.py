@@ -29,8 +29,17 @@ from api.fields import (
     fits,
     or_with_a_point,
 )
-from workron import models
+from workron import ids, models
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
+
+_ARRAY_SCHEMA: Final[dict[str, Any]] = {
+    "oneOf": [
+        {"required": ["size"], "properties": {"size": {"type": "integer"}, "values": {"type": "null"}}},
+        {"required": ["values"], "properties": {"values": {"type": "array"}, "size": {"type": "null"}}},
+    ],
+    "examples": [{"size": 100, "max_parallel": 10}, {"values": ["ada", "grace", "barbara"]}],
+}
+Value = Annotated[str, StringConstraints(max_length=32_768, pattern=NO_NUL)]
 
 
 class DependsOn(Body):
@@ -40,6 +49,31 @@ class DependsOn(Body):
     """Id of a job; in a workflow also the name of one of its jobs."""
     when: When = When.DONE
     """Which end of that job satisfies the dependency; `finished` means any."""
+    matching: bool = False
+    """Between two arrays of one size: each task waits for the task of its own index only."""
+
+
+class NewArray(Body):
+    """Makes many tasks of one job; `$WORKRON_ARRAY_INDEX` and `$WORKRON_ARRAY_VALUE` tell a task which one it is."""
+
+    model_config = ConfigDict(json_schema_extra=_ARRAY_SCHEMA)
+
+    size: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
+    """Number of tasks. Exactly one of `size` and `values` is given."""
+    values: Annotated[list[Value], Field(min_length=1, max_length=1_000_000)] | None = None
+    """A value for each task."""
+    max_parallel: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
+    """Most tasks that are unfinished at once."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.size is None) == (self.values is None):
+            raise ValueError("give exactly one of size and values")
+        return self
+
+    def to_new_array(self) -> models.NewArray:
+        size = len(self.values) if self.values is not None else self.size or 0
+        return models.NewArray(ids.new_id(), size, self.values, self.max_parallel)
 
 
 _PROGRAM_FIRST: Final[dict[str, Any]] = {
@@ -70,6 +104,8 @@ class NewJob(Body):
     """Shell command, run by `sh -c`. Exactly one of `command` and `argv` is given."""
     argv: Annotated[list[Text], Field(min_length=1, max_length=10_000, json_schema_extra=_PROGRAM_FIRST)] | None = None
     """Program and arguments, run without a shell."""
+    array: NewArray | None = None
+    """Run it as many tasks; the job itself ends when all of them have."""
     name: Name | None = None
     """A label for people; need not be unique, except within a workflow."""
     queue: QueueName = DEFAULT_QUEUE
@@ -140,7 +176,7 @@ class NewJob(Body):
         return [
             Dependency(id_of.get(item, item))
             if isinstance(item, str)
-            else Dependency(id_of.get(item.job, item.job), item.when)
+            else Dependency(id_of.get(item.job, item.job), item.when, item.matching)
             for item in self.depends_on
         ]
 
@@ -150,6 +186,7 @@ class NewJob(Body):
             id=job_id,
             command=self.command,
             argv=self.argv,
+            array=None if self.array is None else self.array.to_new_array(),
             name=self.name,
             queue=self.queue,
             priority=self.priority,

@@ -1,13 +1,13 @@
 """Arrays: many tasks of one job. Their values are stored before it, their tasks are made as they may start."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from workron.chunks import MAX_BYTES
-from workron.errors import Conflict, NotFound, StoreFull, StoreUnavailable
-from workron.models import NewJob
+from workron.errors import Conflict, InvalidRequest, NotFound, StoreFull, StoreUnavailable, UnknownDependency
+from workron.models import Job, NewJob
 from workron.scripts import Scripts
 
 STEP: Final = 100
@@ -21,6 +21,19 @@ class Arrays:
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
+
+    async def check(self, jobs: Sequence[NewJob], read: Callable[[Sequence[str]], Awaitable[list[Job | None]]]) -> None:
+        """Refuse an array that is to follow what is no array of its size."""
+        sizes = {job.id: job.array.size if job.array else 0 for job in jobs}
+        for job in jobs:
+            followed = [edge.job for edge in job.depends_on if edge.matching]
+            for unknown in [parent for parent in followed if parent not in sizes]:
+                [found] = await read([unknown])
+                if found is None:
+                    raise UnknownDependency([unknown])
+                sizes[unknown] = found.array.size if found.array else 0
+            if followed:
+                _match(sizes[job.id], followed, sizes)
 
     async def store_values(self, job: NewJob) -> None:
         """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows in an hour."""
@@ -61,6 +74,15 @@ class Arrays:
                     raise NotFound("job", job_id)
         await self.work_on_quietly(job_id)
         return dict(counted)
+
+
+def _match(size: int, followed: Sequence[str], sizes: Mapping[str, int]) -> None:
+    if not size or len(followed) > 1:
+        raise InvalidRequest("matching is for one dependency of an array on another array", field="depends_on")
+    its_size = sizes[followed[0]]
+    if its_size != size:
+        what = f"has {its_size} tasks" if its_size else "is no array"
+        raise InvalidRequest(f"tasks can't match: job {followed[0]} {what}, this one has {size}", field="depends_on")
 
 
 def _pages(values: Sequence[str]) -> Iterator[list[str]]:

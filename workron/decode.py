@@ -59,12 +59,12 @@ def array(fields: Row, about: Row | None) -> Array | None:
     return Array(fields["array_first"].decode(), size, parallel, of_tasks, rest)
 
 
-def task(fields: Row) -> Task | None:
+def task(fields: Row, value: str | None = None) -> Task | None:
     """Which task of which array a job is, if it is one."""
     if "array" not in fields:
         return None
     job_id, _, index = fields["array"].decode().partition(" ")
-    return Task(job_id, int(index))
+    return Task(job_id, int(index), value)
 
 
 def job(
@@ -73,6 +73,7 @@ def job(
     heartbeat: bytes | None,
     parents: Mapping[str, Status | None],
     about_array: Row | None = None,
+    value: str | None = None,
 ) -> Job:
     """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
@@ -85,7 +86,7 @@ def job(
         command=text(fields.get("command")),
         argv=None if argv is None else tuple(orjson.loads(argv)),
         array=array(fields, about_array),
-        task=task(fields),
+        task=task(fields, value),
         name=text(fields.get("name")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,

@@ -91,24 +91,26 @@ class Reader:
         return [job_id for job_id, exists in zip(ids, found, strict=True) if exists == 0]
 
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
-        """Turn hashes into jobs: adds last heartbeats and the states of parents."""
-        running = [job_id for job_id, row in rows if row and row.get("status") == b"running"]
-        parents = list({parent: None for _, row in rows if row for parent in (edge.job for edge in decode.edges(row))})
-        commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
-        commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
-        arrays = [job_id for job_id, row in rows if row and "array_size" in row]
-        commands += [("HGETALL", self._keys.array(job_id)) for job_id in arrays]
-        replies = await self.read(commands)
-        counted = dict(zip(arrays, map(decode.row, replies[len(commands) - len(arrays) :]), strict=True))
-        beats = dict(zip(running, replies, strict=False))
-        states = {
-            parent: Status(state.decode()) if isinstance(state, bytes) else None
-            for parent, state in zip(parents, replies[len(running) :], strict=False)
-        }
-        return [
-            None if row is None else _job(job_id, row, beats.get(job_id), states, counted.get(job_id))
-            for job_id, row in rows
-        ]
+        """Turn hashes into jobs: adds last heartbeats, the states of parents, and what there is to know of arrays."""
+        asked: dict[tuple[str, str], Command] = {}
+        for job_id, row in rows:
+            if row is not None:
+                asked |= self._beside(job_id, row)
+        replies = dict(zip(asked, await self.read(list(asked.values())), strict=True))
+        return [None if row is None else _job(job_id, row, replies) for job_id, row in rows]
+
+    def _beside(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
+        """Return what is to be read beside a job's hash, by what it is and whose."""
+        asked: dict[tuple[str, str], Command] = {}
+        if row.get("status") == b"running":
+            asked["heartbeat", job_id] = ("GET", self._keys.heartbeat(job_id))
+        for edge in decode.edges(row):
+            asked["status", edge.job] = ("HGET", self._keys.job(edge.job), "status")
+        if "array_size" in row:
+            asked["array", job_id] = ("HGETALL", self._keys.array(job_id))
+        if (task := decode.task(row)) is not None:
+            asked["value", job_id] = ("LINDEX", self._keys.array_values(task.array), task.index)
+        return asked
 
     async def output(self, job_id: str) -> Output:
         """Return what is stored of the latest attempt that wrote something."""
@@ -170,11 +172,19 @@ class Reader:
         return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
 
 
-def _job(
-    job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | None], about_array: Row | None
-) -> Job | None:
+def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | None:
+    """`beside` has what was read beside the hash; an error among it stands for a damaged key."""
+
+    def of(what: str, whose: str) -> Any:
+        reply = beside.get((what, whose))
+        return None if isinstance(reply, Exception) else reply
+
     try:
-        return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states, about_array)
+        states = {edge.job: of("status", edge.job) for edge in decode.edges(row)}
+        parents = {parent: Status(state.decode()) if state else None for parent, state in states.items()}
+        array = of("array", job_id)
+        about_array = None if array is None else decode.row(array)
+        return decode.job(job_id, row, of("heartbeat", job_id), parents, about_array, decode.text(of("value", job_id)))
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)
         return None

@@ -157,6 +157,7 @@ class Store:
         idempotency: Idempotency | None = None,
     ) -> Submitted:
         """Store jobs, all or none; `workflow` is a name. Ids are consecutive, parents stand before their children."""
+        await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
         return await self._submitter.submit(jobs, workflow=workflow_id, name=workflow or "", idempotency=idempotency)

@@ -11,9 +11,11 @@ from api.schemas.base import (
     list_document,
 )
 from api.schemas.jobs import (
+    Array,
     DependencyState,
     Job,
     JobPage,
+    Task,
     job_document,
     new_job_document,
 )
@@ -40,6 +42,7 @@ from api.schemas.workflows import (
 __all__ = [
     "Alive",
     "Answer",
+    "Array",
     "DependencyState",
     "Health",
     "Job",
@@ -48,6 +51,7 @@ __all__ = [
     "QueueList",
     "Reaper",
     "Server",
+    "Task",
     "Time",
     "Worker",
     "WorkerList",

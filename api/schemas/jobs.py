@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from api.schemas.base import Answer, Time, time_or_none
+from api.schemas.base import Answer, Time, counts_document, time_or_none
 from workron import models
 from workron.models import Reason, Status, When
 from workron.times import rfc3339
@@ -15,6 +15,24 @@ class DependencyState(Answer):
     when: When
     status: Status | None
     """The other job's present status; null once it is no longer stored."""
+    matching: bool
+    """Each task of this array waits for the task of its own index in the other."""
+
+
+class Array(Answer):
+    """The tasks of a job. A task that can't start yet has no job of its own, and counts as `pending`."""
+
+    size: int
+    max_parallel: int | None
+    counts: dict[Status, int]
+
+
+class Task(Answer):
+    """Which task of which job's array it is."""
+
+    array: str
+    index: int
+    value: str | None
 
 
 class Job(Answer):
@@ -28,6 +46,8 @@ class Job(Answer):
     """Why the job, or its last attempt, ended as it did."""
     command: str | None
     argv: list[str] | None
+    array: Array | None
+    task: Task | None
     name: str | None
     queue: str
     priority: int
@@ -69,6 +89,8 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "reason": job.reason,
         "command": job.command,
         "argv": job.argv,
+        "array": _array(job.array),
+        "task": _task(job.task),
         "name": job.name,
         "queue": job.queue,
         "priority": job.priority,
@@ -89,7 +111,7 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "error": job.error if job.error is not None else _skip_cause(job),
         "depends_on": [dependency.job for dependency in job.dependencies],
         "dependencies": [
-            {"job": dependency.job, "when": dependency.when, "status": dependency.status}
+            _edge(dependency.job, dependency.when, dependency.status, dependency.matching)
             for dependency in job.dependencies
         ],
         "workflow": job.workflow,
@@ -127,9 +149,24 @@ def new_job_document(
     if job.depends_on:
         document["depends_on"] = [edge.job for edge in job.depends_on]
         document["dependencies"] = [
-            {"job": edge.job, "when": edge.when, "status": parents[edge.job]} for edge in job.depends_on
+            _edge(edge.job, edge.when, parents[edge.job], edge.matching) for edge in job.depends_on
         ]
     return document
+
+
+def _edge(job: str, when: When, status: Status | None, matching: bool) -> dict[str, Any]:
+    return {"job": job, "when": when, "status": status, "matching": matching}
+
+
+def _array(array: models.Array | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    counts = {**array.counts, Status.PENDING: array.counts[Status.PENDING] + array.rest}
+    return {"size": array.size, "max_parallel": array.max_parallel, "counts": counts_document(counts)}
+
+
+def _task(task: models.Task | None) -> dict[str, Any] | None:
+    return None if task is None else {"array": task.array, "index": task.index, "value": task.value}
 
 
 def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:

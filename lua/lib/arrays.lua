@@ -158,7 +158,7 @@ end
 -- A task of the array that is followed has ended: the task of the same index starts, or is skipped.
 local function follow(follower, when, place, status)
   local head = read(follower)
-  if not head or head.cancel_requested_at then
+  if not head or head.cancel_requested_at or not redis.call('HGET', array_key(follower), 'started') then
     return
   end
   local id = task_id(head, place)
@@ -228,10 +228,9 @@ function HOLDERS.A(head, from, to)
     redis.call('PERSIST', key .. ':values')
     if head.array_follows then
       local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
-      redis.call('HSET', key, 'follows', head.array_follows, 'walk', 'follow 0')
+      redis.call('HSET', key, 'follows', head.array_follows)
       local others = redis.call('HGET', array_key(followed), 'followers') or ''
       redis.call('HSET', array_key(followed), 'followers', others .. head.id .. ' ' .. when .. ' ')
-      work_on_array(head.id)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
   elseif from == 'skipped' or head.anew then
@@ -240,6 +239,10 @@ function HOLDERS.A(head, from, to)
   if to == 'pending' then -- it starts
     redis.call('HSET', job_key(head.id), 'status', 'blocked')
     redis.call('HSET', key, 'started', '1')
+    if head.array_follows then
+      redis.call('HSET', key, 'walk', 'follow 0')
+      work_on_array(head.id)
+    end
     touched[head.id] = true
     return 'blocked'
   elseif TERMINAL[to] then

@@ -89,6 +89,7 @@ class Task:
 
     array: str
     index: int
+    value: str | None = None
 
 
 @dataclass(slots=True)
