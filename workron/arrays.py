@@ -24,16 +24,16 @@ class Arrays:
 
     async def check(self, jobs: Sequence[NewJob], read: Callable[[Sequence[str]], Awaitable[list[Job | None]]]) -> None:
         """Refuse an array that is to follow what is no array of its size."""
-        sizes = {job.id: job.array.size if job.array else 0 for job in jobs}
-        for job in jobs:
+        followers = [job for job in jobs if job.depends_on and any(edge.matching for edge in job.depends_on)]
+        sizes = {job.id: job.array.size if job.array else 0 for job in jobs} if followers else {}
+        for job in followers:
             followed = [edge.job for edge in job.depends_on if edge.matching]
             for unknown in [parent for parent in followed if parent not in sizes]:
                 [found] = await read([unknown])
                 if found is None:
                     raise UnknownDependency([unknown])
                 sizes[unknown] = found.array.size if found.array else 0
-            if followed:
-                _match(sizes[job.id], followed, sizes)
+            _match(sizes[job.id], followed, sizes)
 
     async def store_values(self, job: NewJob) -> None:
         """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows in an hour."""

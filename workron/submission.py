@@ -67,7 +67,8 @@ class Submitter:
         others = {edge.job for job in jobs for edge in job.depends_on} - own
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
-        for job in jobs:
+        arrays = [job for job in jobs if job.array is not None]
+        for job in arrays:
             await self._arrays.store_values(job)
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
@@ -79,9 +80,8 @@ class Submitter:
             reply = await self._stage_and_open(chain((first, second), parts), jobs, workflow, name, key, fingerprint)
         if earlier := _judge(reply):
             return earlier
-        arrays = [job.id for job in jobs if job.array]
-        for job_id in arrays:
-            await self._arrays.work_on_quietly(job_id)
+        for job in arrays:
+            await self._arrays.work_on_quietly(job.id)
         stored_at_ms = None if others or arrays else reply[1] or None
         return Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
 
