@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from api.bodies import ID_PATTERN, RFC3339, Body, QueueName, epoch_ms, or_with_a_point
+from api.fields import ID_PATTERN, RFC3339, Body, QueueName, epoch_ms, or_with_a_point
 from workers.output import harmless, last_bytes
 from workron.errors import InvalidRequest, TooLarge
 from workron.exchange import MAX_BEATS, MAX_RESULTS

@@ -105,6 +105,8 @@ class ShortClaim(Answer):
     timeout: float | None
     env: dict[str, str]
     cwd: str | None
+    more: dict[str, Any]
+    """What few jobs need of their worker; empty for most."""
 
 
 class Exchange(Answer):
@@ -174,4 +176,5 @@ def _short_claim(claim: models.Claim) -> dict[str, Any]:
         "timeout": None if claim.timeout_ms is None else claim.timeout_ms / 1000,
         "env": claim.env,
         "cwd": claim.cwd,
+        "more": claim.more,
     }

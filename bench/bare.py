@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from api.bodies import NewJob
+from api.job_body import NewJob
 from api.server import Server, bind
 
 app = FastAPI()

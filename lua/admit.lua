@@ -1,5 +1,5 @@
 -- admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: core ends edges
+-- uses: core ends edges arrays
 --
 -- ARGV[1]  batch  id of the submission
 --
@@ -41,7 +41,7 @@ local function settle_staged(job)
   end
   redis.call('HDEL', job_key(job.id), 'batch')
   job.batch = nil
-  enter(job, status)
+  arrive(job, status)
 end
 
 local function admit(id)
@@ -49,6 +49,9 @@ local function admit(id)
   if job then
     queues[job.queue] = true
     note(id)
+    if is_array(job) then
+      count(queue_key(job.queue), 'reserved', -tonumber(job.array_size))
+    end
     if job.batch then -- else it was cancelled meanwhile
       settle_staged(job)
     end

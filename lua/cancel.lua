@@ -1,14 +1,14 @@
 -- cancel: end a job that waits, or have the command of a running one stopped.
--- uses: core ends edges
+-- uses: core ends edges arrays
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
 --
--- Returns {"CANCELLED", propagate}, {"CANCELLING"}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
--- propagate: 1 when edges are left to visit
+-- Returns {"CANCELLED", propagate}, {"CANCELLING", tasks}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
+-- propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
 
 local id, run = ARGV[1], ARGV[2]
-local SHORT_LIST, EDGES = 10000, 200
+local EDGES = 200
 
 local job = read(id)
 if not visible(job) then
@@ -23,24 +23,15 @@ end
 if TERMINAL[job.status] then
   return { 'ENDED', job.status }
 end
-if job.status == 'running' then
-  if not job.cancel_requested_at then
-    redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
-  end
-  redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. id .. ' ' .. job.fence)
-  append(moves, 'cancelling', id)
+if is_array(job) and array_row(id).started then
+  cancel_array(job)
   flush()
-  return { 'CANCELLING' }
+  return { 'CANCELLING', 1 }
 end
-if job.status == 'pending' then
-  -- In a long list the id stays and the claim drops it; a short one is kept clean.
-  local list = queue_key(job.queue) .. ':pending:' .. job.priority
-  if redis.call('LLEN', list) <= SHORT_LIST then
-    redis.call('LREM', list, '1', id)
-  end
+if cancel(job) then
+  flush()
+  return { 'CANCELLING', 0 }
 end
-redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
-end_job(job, 'cancelled', { reason = 'cancelled' })
 flush()
 local propagating = propagate(EDGES)
 flush()

@@ -1,5 +1,5 @@
 -- claim: move up to `limit` pending jobs to running, leased to one worker.
--- uses: core claims
+-- uses: core ends arrays claims
 --
 -- ARGV[1]  worker    name of the worker
 -- ARGV[2]  request   `<incarnation>:<counter>`, growing once it has got claims: a repeat gets the same
@@ -11,7 +11,7 @@
 -- ARGV[8]  inbox     name of the list that tells of a parked request's claims
 --
 -- Returns {"CLAIMED" | "EMPTY" | "PARKED" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
--- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd}
+-- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}
 --
 -- An inbox gets `<worker> <request>`, `id fence` of each claim, a line feed, and the claims (none: look for yourself),
 -- each value as `<length>:<bytes>`, `-` where unset.

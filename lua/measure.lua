@@ -45,7 +45,7 @@ local waiting = 0
 local function measure(queue)
   local key = queue_key(queue)
   local row = redis.call('HMGET', key, 'done', 'failed', 'cancelled', 'skipped', 'deleted', 'ended', 'rate', 'pending',
-    'scheduled', 'blocked')
+    'scheduled', 'blocked', 'reserved')
   local ended = 0
   for i = 1, 5 do
     ended = ended + tonumber(row[i] or 0)
@@ -61,7 +61,7 @@ local function measure(queue)
   if int(ended) ~= row[6] then
     redis.call('HSET', key, 'ended', int(ended))
   end
-  for i = 8, 10 do
+  for i = 8, 11 do
     waiting = waiting + math.max(0, tonumber(row[i] or 0))
   end
   return rate or 0

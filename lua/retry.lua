@@ -1,11 +1,11 @@
 -- retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core ends edges
+-- uses: core ends edges arrays
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
 --
--- Returns {"RETRIED", propagate}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run}
--- or {"UNKNOWN"}; propagate: 1 when edges are left to visit
+-- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run}
+-- or {"UNKNOWN"}; propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
 
 local id, run = ARGV[1], ARGV[2]
 local EDGES = 200
@@ -27,23 +27,12 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
-local key = job_key(id)
-local fields = { 'run', int(job.run + 1), 'attempts', '0' }
-if job.fence then -- a late repeat of the last result is still answered
-  for _, value in ipairs({ 'ended_fence', job.fence, 'ended_as', job.status }) do
-    fields[#fields + 1] = value
-  end
+local tasks = is_array(job) and 1 or 0
+start_anew(job)
+if tasks == 1 then
+  retry_tasks(job)
 end
-redis.call('HSET', key, unpack(fields))
-redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-  'cancel_requested_at', 'releases', 'losses', 'run_at')
-job.run_at = nil
-local waits = redis.call('EXISTS', key .. ':parents') == 1
-local status = waits and 'blocked' or 'pending'
-redis.call('HSET', key, 'status', status)
-move(job, status)
-push_propagate(job)
 flush()
 local propagating = propagate(EDGES)
 flush()
-return { 'RETRIED', propagating and 1 or 0 }
+return { 'RETRIED', propagating and 1 or 0, tasks }

@@ -66,7 +66,8 @@ end
 local function stage(job, children)
   local status = job.edges ~= NONE and 'blocked' or ready_state(job)
   store_job(job, status, made_at, workflow, children, batch)
-  job.surely = job.edges == NONE and status == 'pending' and status or job.waits and not job.broken and status or ''
+  local surely = job.edges == NONE and status == 'pending' or job.waits and not job.broken
+  job.surely = surely and not job.holds and status or ''
 end
 
 local function stage_edges(job)

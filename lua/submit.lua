@@ -1,5 +1,5 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core ends edges claims submissions limits
+-- uses: core ends edges arrays claims submissions limits
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
@@ -40,10 +40,10 @@ local fresh = {} -- queue → jobs of this call that wait for nothing
 local function enter_jobs(jobs)
   local ids, queues = {}, {}
   for _, job in ipairs(jobs) do
-    if job.status == 'pending' then
+    if job.status == 'pending' and not job.holds then
       append(fresh, job.queue, job)
     else
-      enter(job, job.broken and 'blocked' or job.status)
+      arrive(job, job.broken and 'blocked' or job.status)
     end
     index(P .. 'jobs', job.id, 0)
     if job.broken then

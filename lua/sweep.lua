@@ -36,6 +36,9 @@ end
 local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
+  if job.holds and string.find(job.holds, 'A', 1, true) then
+    gone[5], gone[6] = P .. 'array:' .. job.id, P .. 'array:' .. job.id .. ':values'
+  end
   local outputs = redis.call('HGET', key, 'outputs') or ''
   for fence in string.gmatch(outputs, '(%d+):%d+') do
     gone[#gone + 1] = key .. ':output:' .. fence

@@ -197,6 +197,8 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "reason": None,
         "command": "true",
         "argv": None,
+        "array": None,
+        "task": None,
         "name": None,
         "queue": "default",
         "priority": 5,

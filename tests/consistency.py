@@ -15,6 +15,10 @@ Row = Mapping[str, str]
 INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
 
 
+def _is_task(row: Row, array: str) -> bool:
+    return row.get("array", "").startswith(array)
+
+
 class Audit:
     """Reads a whole namespace, then tells what does not fit together."""
 
@@ -32,6 +36,7 @@ class Audit:
         found += await self._waiting(queues)
         found += await self._running_and_scheduled()
         found += await self._workflows()
+        found += await self._arrays()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
         return found
@@ -86,7 +91,12 @@ class Audit:
         rows = [await self._hash(self._keys.queue(queue)) for queue in queues]
         reserved = sum(int(row.get("reserved", "0")) for row in rows)
         waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
-        if reserved or int(said.get("waiting", "0")) != waiting:
+        arrays = [(job_id, row) for job_id, row in self._admitted() if "array_size" in row]
+        made = [await self._client.hget(self._keys.array(job_id), "made") for job_id, _ in arrays]
+        skipped = [await self._client.scard(f"{self._keys.array(job_id)}:skip") for job_id, _ in arrays]
+        rest = sum(int(row["array_size"]) for _, row in arrays) - sum(map(int, made)) - sum(skipped)
+        waiting += rest
+        if reserved != rest or int(said.get("waiting", "0")) != waiting:
             return [f"{said.get('waiting')} jobs are said to wait, not {waiting}, with room reserved for {reserved}"]
         return []
 
@@ -109,6 +119,32 @@ class Audit:
                     found.append(f"workflow {workflow} counts {said.get(status)} {status}, not {counted[status]}")
         return found
 
+    async def _arrays(self) -> list[str]:
+        found = []
+        for job_id, row in self.jobs.items():
+            if "array_size" not in row or "batch" in row:
+                continue
+            said = await self._hash(self._keys.array(job_id))
+            tasks = Counter(task["status"] for task in self.jobs.values() if _is_task(task, job_id))
+            dropped, status, _ = said.get("dropped", "0 cancelled 0").split()
+            tasks[status] += int(dropped)
+            key = f"{self._keys.array(job_id)}:skip"
+            gone = {int(place) for place in await self._client.smembers(key)}
+            if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
+                made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
+                last = int(said.get("dropped", said["made"]).split()[-1])
+                gone |= set(range(last)) - made
+            tasks["cancelled"] += len(gone)
+            found += [
+                f"array {job_id} counts {said.get(status, '0')} {status}, not {tasks[status]}"
+                for status in Status
+                if int(said.get(status, "0")) != tasks[status]
+            ]
+            ended = sum(tasks[status] for status in TERMINAL) == int(row["array_size"])
+            if ended != (row["status"] in TERMINAL):
+                found.append(f"array {job_id} is {row['status']} with {dict(tasks)}")
+        return found
+
     async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:
         edges = (await self._hash(f"{self._keys.job(job_id)}:parents")).values()
         broken = sum(edge.startswith("!") for edge in edges)
@@ -116,9 +152,9 @@ class Audit:
             yield f"says {row.get('broken')} broken edges, has {broken}"
         if "batch" in row:
             return
-        if row["status"] == "blocked" and (broken or not edges):
+        if row["status"] == "blocked" and (broken or not (edges or "array_size" in row)):
             yield f"blocked with the edges {list(edges)}"
-        if row["status"] == "skipped" and not broken:
+        if row["status"] == "skipped" and not broken and "array" not in row:
             yield "skipped without a broken edge"
         queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
         if ("edge_cursor" in row) != (job_id in queued):

@@ -57,6 +57,12 @@ def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -
     env[b"WORKRON_JOB_ID"] = claim.id.encode()
     env[b"WORKRON_ATTEMPT"] = b"%d" % claim.attempt
     env[b"WORKRON_QUEUE"] = _encode(claim.queue)
+    if array := claim.more.get("array"):
+        env[b"WORKRON_ARRAY_ID"] = _encode(array["id"])
+        env[b"WORKRON_ARRAY_INDEX"] = b"%d" % array["index"]
+        env[b"WORKRON_ARRAY_SIZE"] = b"%d" % array["size"]
+        if (value := array.get("value")) is not None:
+            env[b"WORKRON_ARRAY_VALUE"] = _encode(value)
     env[_FENCE] = b"%d" % claim.fence
     env[_GUARD] = guard.encode()
     return env

@@ -304,4 +304,5 @@ def _claim(document: Mapping[str, Any]) -> Claim:
         timeout_ms=None if timeout_s is None else round(timeout_s * 1000),
         env=document["env"],
         cwd=document["cwd"],
+        more=document.get("more") or {},
     )

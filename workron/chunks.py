@@ -25,7 +25,13 @@ MAX_QUEUES: Final = MAX_JOBS
 
 
 def _depends_on(edges: Sequence[Dependency]) -> str:
-    return " ".join(edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}" for edge in edges)
+    return " ".join(map(_edge, edges))
+
+
+def _edge(edge: Dependency) -> str:
+    if edge.matching:
+        return f"{edge.job}:{edge.when}="
+    return edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}"
 
 
 def fields(job: NewJob) -> list[str | bytes]:
@@ -35,6 +41,13 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("command", job.command)
     if job.argv is not None:
         parts += ("argv", orjson.dumps(list(job.argv)))
+    if job.array is not None:
+        parts += ("array_first", job.array.first, "array_size", str(job.array.size))
+        if job.array.max_parallel is not None:
+            parts += ("array_parallel", str(job.array.max_parallel))
+        for edge in job.depends_on:
+            if edge.matching:
+                parts += ("array_follows", f"{edge.job} {edge.when}")
     if job.name is not None:
         parts += ("name", job.name)
     if job.queue != DEFAULT_QUEUE:
@@ -49,6 +62,10 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
         parts += ("cwd", job.cwd)
+    if job.more:
+        parts += ("more", orjson.dumps(dict(job.more)))
+    if holds := job.holds + ("A" if job.array else ""):
+        parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts
@@ -80,6 +97,8 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
     chunk = Chunk()
     for job in jobs:
         job_fields, edges = fields(job), job.depends_on
+        if job.array:
+            edges = [edge for edge in edges if not edge.matching]
         size = 60 + sum(map(len, job_fields))
         first = True
         while first or edges:
@@ -95,6 +114,9 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
 
 def reservations(jobs: Sequence[NewJob]) -> Iterator[str]:
     """Yield the room that a large submission needs, `queue number queue number …`, for its first chunks."""
-    needs = list(Counter(job.queue for job in jobs).items())
+    room: Counter[str] = Counter()
+    for job in jobs:
+        room[job.queue] += 1 if job.array is None else 1 + job.array.size
+    needs = list(room.items())
     for start in range(0, len(needs), MAX_QUEUES):
         yield " ".join(f"{queue} {number}" for queue, number in needs[start : start + MAX_QUEUES])

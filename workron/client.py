@@ -89,12 +89,14 @@ class Client:
             params["cursor"] = page["next_cursor"]
             left = None if left is None else left - len(page["data"])
 
-    def cancel(self, job_id: str) -> JobDoc:
-        """Cancel the job: at once, or by stopping its running command."""
-        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {}))
+    def cancel(self, job_id: str, tasks: str | None = None) -> JobDoc:
+        """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`."""
+        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {"tasks": tasks} if tasks else {}))
 
-    def retry(self, job_id: str) -> JobDoc:
-        """Start a new run of a job that has ended."""
+    def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
+        """Start a new run of a job that has ended, or of some of an array's tasks."""
+        if tasks:
+            return cast(JobDoc, self._post(_path("jobs", job_id, "retry"), {"tasks": tasks}))
         run = self.job(job_id)["run"]
         try:
             return cast(JobDoc, self._post(_path("jobs", job_id, "retry"), {"run": run}))

@@ -12,12 +12,15 @@ from workron.models import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     OUTPUT_HEAD,
+    Array,
     Claim,
+    Dependency,
     DependencyState,
     Job,
     Output,
     Reason,
     Status,
+    Task,
     When,
     WorkerInfo,
 )
@@ -40,13 +43,38 @@ def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
     return {name.decode(): value for name, value in pairs}
 
 
-def edges(fields: Row) -> list[tuple[str, When]]:
-    """A job's dependencies as submitted: ids with spaces between, `id:when` where `when` is not `done`."""
+def edges(fields: Row) -> list[Dependency]:
+    """A job's dependencies as submitted: ids with spaces between; `id:when` where not `done`, `id:when=` matching."""
     parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
-    return [(parent, When(when or When.DONE)) for parent, _, when in parts]
+    return [Dependency(parent, When(when.rstrip("=") or When.DONE), when.endswith("=")) for parent, _, when in parts]
 
 
-def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str, Status | None]) -> Job:
+def array(fields: Row, about: Row | None) -> Array | None:
+    """The array of a job, if it has one; `about` is the hash that counts its tasks."""
+    if "array_size" not in fields:
+        return None
+    size, of_tasks = int(fields["array_size"]), counts(about or {})
+    rest = size - int((about or {}).get("made", b"0"))
+    parallel = number(fields.get("array_parallel"))
+    return Array(fields["array_first"].decode(), size, parallel, of_tasks, rest)
+
+
+def task(fields: Row, value: str | None = None) -> Task | None:
+    """Which task of which array a job is, if it is one."""
+    if "array" not in fields:
+        return None
+    job_id, _, index = fields["array"].decode().partition(" ")
+    return Task(job_id, int(index), value)
+
+
+def job(
+    job_id: str,
+    fields: Row,
+    heartbeat: bytes | None,
+    parents: Mapping[str, Status | None],
+    about_array: Row | None = None,
+    value: str | None = None,
+) -> Job:
     """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
     argv = fields.get("argv")
@@ -57,6 +85,8 @@ def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str,
         reason=Reason(reason) if reason else None,
         command=text(fields.get("command")),
         argv=None if argv is None else tuple(orjson.loads(argv)),
+        array=array(fields, about_array),
+        task=task(fields, value),
         name=text(fields.get("name")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
@@ -75,15 +105,17 @@ def job(job_id: str, fields: Row, heartbeat: bytes | None, parents: Mapping[str,
         exit_code=number(fields.get("exit_code")),
         signal=number(fields.get("signal")),
         error=text(fields.get("error")),
-        dependencies=tuple(DependencyState(parent, when, parents.get(parent)) for parent, when in edges(fields)),
+        dependencies=tuple(
+            DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
+        ),
         caused_by=text(fields.get("caused_by")),
         workflow=text(fields.get("workflow")),
     )
 
 
 def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
-    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd}."""
-    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd = reply
+    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}."""
+    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more = reply
     return Claim(
         id=job_id.decode(),
         fence=int(fence),
@@ -95,6 +127,7 @@ def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
         timeout_ms=number(timeout_ms),
         env=orjson.loads(env) if env else {},
         cwd=text(cwd),
+        more=orjson.loads(more) if more else {},
     )
 
 

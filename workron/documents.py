@@ -12,6 +12,23 @@ class DependencyDoc(TypedDict):
     job: str
     when: str
     status: str | None
+    matching: bool
+
+
+class ArrayDoc(TypedDict):
+    """The tasks of a job, as the API answers them."""
+
+    size: int
+    max_parallel: int | None
+    counts: dict[str, int]
+
+
+class TaskDoc(TypedDict):
+    """Which task of which job's array a job is."""
+
+    array: str
+    index: int
+    value: str | None
 
 
 class JobDoc(TypedDict):
@@ -23,6 +40,8 @@ class JobDoc(TypedDict):
     reason: str | None
     command: str | None
     argv: list[str] | None
+    array: ArrayDoc | None
+    task: TaskDoc | None
     name: str | None
     queue: str
     priority: int

@@ -58,3 +58,8 @@ def ids_from(first: str, count: int) -> list[str]:
         prefix = encode(high)[2:]  # shared by all up to the next carry
         texts += [prefix + pair for pair in _PAIRS[low : low + count - len(texts)]]
     return texts
+
+
+def ids_behind(first: str, offset: int, count: int) -> list[str]:
+    """Return `count` consecutive ids, beginning `offset` behind `first`."""
+    return ids_from(encode(decode(first) + offset), count)

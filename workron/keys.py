@@ -16,6 +16,7 @@ class Keys:
         self.queues: Final = f"{self.prefix}queues"
         self.workers: Final = f"{self.prefix}workers"
         self.batches: Final = f"{self.prefix}batches"
+        self.arrays: Final = f"{self.prefix}arrays"
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
@@ -55,6 +56,12 @@ class Keys:
 
     def workflow(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}"
+
+    def array(self, job_id: str) -> str:
+        return f"{self.prefix}array:{job_id}"
+
+    def array_values(self, job_id: str) -> str:
+        return f"{self.prefix}array:{job_id}:values"
 
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"

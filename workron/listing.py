@@ -1,5 +1,6 @@
 """Pages of jobs. Each filter has the index that finds its jobs without reading the others:
 
+    array                         the tasks' ids, which follow from the job, in order of their indexes
     workflow                      the workflow's list, newest first
     running                       the leases, newest first
     scheduled                     the due times, soonest first
@@ -20,6 +21,7 @@ import orjson
 from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import InvalidRequest
+from workron.ids import ids_behind
 from workron.keys import Keys
 from workron.models import DEFAULT_QUEUE, PRIORITIES, JobPage, Status
 from workron.reading import Reader, scored
@@ -41,6 +43,7 @@ class JobFilter:
     queue: str | None = None
     name: str | None = None
     workflow: str | None = None
+    array: str | None = None
 
 
 class Listing:
@@ -94,6 +97,8 @@ class Listing:
         return steps[-1][1]
 
     def _steps(self, where: JobFilter, place: Place | None, count: int) -> Steps:
+        if where.array is not None:
+            return self._array(where.array, place, count)
         if where.workflow is not None:
             return self._workflow(where.workflow, place, count)
         if where.status is Status.RUNNING:
@@ -115,6 +120,19 @@ class Listing:
                 job_id = raw.decode()
                 yield job_id, [job_id]
             start = f"({ids[-1].decode()}"
+
+    async def _array(self, array: str, place: Place | None, count: int) -> Steps:
+        first, made = await self._connection.pipeline(
+            [("HGET", self._keys.job(array), "array_first"), ("HGET", self._keys.array(array), "size")]
+        )
+        if first is None or made is None:
+            return
+        start = 0 if place is None else int(place[0])
+        while start < int(made):
+            page = min(count, int(made) - start)
+            for index, job_id in enumerate(ids_behind(first.decode(), start, page), start):
+                yield job_id, [index + 1]
+            start += page
 
     async def _workflow(self, workflow: str, place: Place | None, count: int) -> Steps:
         key = self._keys.workflow_jobs(workflow)

@@ -20,6 +20,8 @@ from workron.models import Job, Output, QueueState, Status, Workflow
 
 log = structlog.get_logger()
 
+SHARED: Final = ("command", "argv", "name", "max_attempts", "timeout_ms", "env", "cwd", "created_at")
+"""What a task has from the job with its array."""
 PAGE: Final = 1000
 """Commands in one round trip."""
 MOST_WORKERS: Final = 10_000
@@ -62,7 +64,22 @@ class Reader:
             again = [place for place, row in enumerate(rows) if row and row.get("batch") in gone]
             for place, row in zip(again, await self._raw_rows([ids[place] for place in again]), strict=True):
                 rows[place] = row
-        return [None if row is None or row.get("batch") in hidden else row for row in rows]
+        shown = [None if row is None or row.get("batch") in hidden else row for row in rows]
+        return await self._with_shared(shown)
+
+    async def _with_shared(self, rows: list[Row | None]) -> list[Row | None]:
+        """Fill in what tasks have from their arrays."""
+        arrays = list({task.array for row in rows if row and (task := decode.task(row))})
+        if not arrays:
+            return rows
+        about = dict(zip(arrays, await self._raw_rows(arrays), strict=True))
+
+        def filled(row: Row) -> Row:
+            task = decode.task(row)
+            shared = about[task.array] if task else None
+            return {name: shared[name] for name in SHARED if name in shared} | dict(row) if shared else row
+
+        return [None if row is None else filled(row) for row in rows]
 
     async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
         replies = await self.read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
@@ -74,18 +91,26 @@ class Reader:
         return [job_id for job_id, exists in zip(ids, found, strict=True) if exists == 0]
 
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
-        """Turn hashes into jobs: adds last heartbeats and the states of parents."""
-        running = [job_id for job_id, row in rows if row and row.get("status") == b"running"]
-        parents = list({parent: None for _, row in rows if row for parent, _ in decode.edges(row)})
-        commands: list[Command] = [("GET", self._keys.heartbeat(job_id)) for job_id in running]
-        commands += [("HGET", self._keys.job(parent), "status") for parent in parents]
-        replies = await self.read(commands)
-        beats = dict(zip(running, replies, strict=False))
-        states = {
-            parent: Status(state.decode()) if isinstance(state, bytes) else None
-            for parent, state in zip(parents, replies[len(running) :], strict=True)
-        }
-        return [None if row is None else _job(job_id, row, beats.get(job_id), states) for job_id, row in rows]
+        """Turn hashes into jobs: adds last heartbeats, the states of parents, and what there is to know of arrays."""
+        asked: dict[tuple[str, str], Command] = {}
+        for job_id, row in rows:
+            if row is not None:
+                asked |= self._beside(job_id, row)
+        replies = dict(zip(asked, await self.read(list(asked.values())), strict=True))
+        return [None if row is None else _job(job_id, row, replies) for job_id, row in rows]
+
+    def _beside(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
+        """Return what is to be read beside a job's hash, by what it is and whose."""
+        asked: dict[tuple[str, str], Command] = {}
+        if row.get("status") == b"running":
+            asked["heartbeat", job_id] = ("GET", self._keys.heartbeat(job_id))
+        for edge in decode.edges(row):
+            asked["status", edge.job] = ("HGET", self._keys.job(edge.job), "status")
+        if "array_size" in row:
+            asked["array", job_id] = ("HGETALL", self._keys.array(job_id))
+        if (task := decode.task(row)) is not None:
+            asked["value", job_id] = ("LINDEX", self._keys.array_values(task.array), task.index)
+        return asked
 
     async def output(self, job_id: str) -> Output:
         """Return what is stored of the latest attempt that wrote something."""
@@ -147,9 +172,19 @@ class Reader:
         return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
 
 
-def _job(job_id: str, row: Row, heartbeat: Any, states: Mapping[str, Status | None]) -> Job | None:
+def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | None:
+    """`beside` has what was read beside the hash; an error among it stands for a damaged key."""
+
+    def of(what: str, whose: str) -> Any:
+        reply = beside.get((what, whose))
+        return None if isinstance(reply, Exception) else reply
+
     try:
-        return decode.job(job_id, row, heartbeat if isinstance(heartbeat, bytes) else None, states)
+        states = {edge.job: of("status", edge.job) for edge in decode.edges(row)}
+        parents = {parent: Status(state.decode()) if state else None for parent, state in states.items()}
+        array = of("array", job_id)
+        about_array = None if array is None else decode.row(array)
+        return decode.job(job_id, row, of("heartbeat", job_id), parents, about_array, decode.text(of("value", job_id)))
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)
         return None

@@ -23,7 +23,7 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "admit", "abort", "limit", "measure", "drain", "leave"}
+     "trim", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -104,6 +104,15 @@ class Scripts:
 
     async def admit(self, batch: str) -> Any:
         return await self._run("admit", batch)
+
+    async def values(self, job_id: str, offset: int, ttl_ms: int, values: Sequence[Arg]) -> Any:
+        return await self._run("values", job_id, offset, ttl_ms, *values)
+
+    async def tasks(self, job_id: str, what: str, places: Sequence[int]) -> Any:
+        return await self._run("tasks", job_id, what, *places)
+
+    async def array(self, job_id: str, limit: int) -> Any:
+        return await self._run("array", job_id, limit)
 
     async def abort(self, batch: str, idle_ms: int) -> Any:
         return await self._run("abort", batch, idle_ms)

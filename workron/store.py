@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from workron import ids
+from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
@@ -67,11 +68,14 @@ class Store:
         self._keys = Keys(namespace)
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
         self._reader = Reader(connection, self._keys)
-        self._submitter = Submitter(self._scripts, self._reader.missing)
+        self._arrays = Arrays(self._scripts)
+        self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
-        self.upkeep: Final = Upkeep(connection, self._keys, self._scripts, self._reader, self._submitter, self.policy)
+        self.upkeep: Final = Upkeep(
+            connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
+        )
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -153,6 +157,7 @@ class Store:
         idempotency: Idempotency | None = None,
     ) -> Submitted:
         """Store jobs, all or none; `workflow` is a name. Ids are consecutive, parents stand before their children."""
+        await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
         return await self._submitter.submit(jobs, workflow=workflow_id, name=workflow or "", idempotency=idempotency)
@@ -166,7 +171,9 @@ class Store:
                 if propagating:
                     await self._propagate_quietly()
                 return Cancelled.CANCELLED
-            case [b"CANCELLING"]:
+            case [b"CANCELLING", tasks]:
+                if tasks:
+                    await self._arrays.work_on_quietly(job_id)
                 return Cancelled.CANCELLING
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
@@ -176,9 +183,11 @@ class Store:
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
         match await self._scripts.retry(job_id, "" if run is None else str(run)):
-            case [b"RETRIED", propagating]:
+            case [b"RETRIED", propagating, tasks]:
                 if propagating:
                     await self._propagate_quietly()
+                if tasks:
+                    await self._arrays.work_on_quietly(job_id)
             case [b"NOT_ENDED", status]:
                 raise Conflict(f"job {job_id} has not ended: {status.decode()}")
             case [b"SUCCEEDED"]:
@@ -187,6 +196,22 @@ class Store:
                 raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
             case reply:
                 raise _not_this_run(reply, job_id, run)
+
+    async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
+        return await self._tasks(job_id, "cancel", indexes)
+
+    async def retry_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Run some of an array's tasks again; answers how many are `retried`, `ended` well, or have `not_ended`."""
+        return await self._tasks(job_id, "retry", indexes)
+
+    async def _tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
+        array = (await self.job(job_id)).array
+        if array is None:
+            raise Conflict(f"job {job_id} has no array")
+        if indexes and max(indexes) >= array.size:
+            raise InvalidRequest(f"job {job_id} has the tasks 0 to {array.size - 1}", field="tasks")
+        return await self._arrays.tasks(job_id, what, indexes)
 
     async def _propagate_quietly(self) -> None:
         with suppress(StoreUnavailable):  # the reaper goes on

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
+from workron.arrays import Arrays
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     IdempotencyConflict,
@@ -44,8 +45,11 @@ class Submitter:
     throughput of many.
     """
 
-    def __init__(self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
+    def __init__(
+        self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]], arrays: Arrays
+    ) -> None:
         self._scripts = scripts
+        self._arrays = arrays
         self._missing = missing
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
@@ -63,6 +67,9 @@ class Submitter:
         others = {edge.job for job in jobs for edge in job.depends_on} - own
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
+        arrays = [job for job in jobs if job.array is not None]
+        for job in arrays:
+            await self._arrays.store_values(job)
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
         if second is None:
@@ -73,7 +80,9 @@ class Submitter:
             reply = await self._stage_and_open(chain((first, second), parts), jobs, workflow, name, key, fingerprint)
         if earlier := _judge(reply):
             return earlier
-        stored_at_ms = None if others else reply[1] or None
+        for job in arrays:
+            await self._arrays.work_on_quietly(job.id)
+        stored_at_ms = None if others or arrays else reply[1] or None
         return Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
 
     async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workron.arrays import Arrays
 from workron.connection import Connection
 from workron.keys import Keys
 from workron.models import PRIORITIES, QueueState, Status
@@ -60,13 +61,21 @@ class Upkeep:
     """The periodic transitions."""
 
     def __init__(
-        self, connection: Connection, keys: Keys, scripts: Scripts, reader: Reader, submitter: Submitter, policy: Policy
+        self,
+        connection: Connection,
+        keys: Keys,
+        scripts: Scripts,
+        reader: Reader,
+        submitter: Submitter,
+        arrays: Arrays,
+        policy: Policy,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
         self._reader = reader
         self._submitter = submitter
+        self._arrays = arrays
         self._policy = policy
 
     async def propagate(self) -> int:
@@ -113,7 +122,9 @@ class Upkeep:
                     return
 
     async def tidy(self) -> int:
-        """Finish submissions that their submitters left behind; returns how many."""
+        """Go on with arrays, and finish submissions that their submitters left behind; returns how many of those."""
+        for job_id in await self._connection.call("ZRANGE", self._keys.arrays, 0, 99):
+            await self._arrays.work_on(job_id.decode())
         batches = await self._connection.call("ZRANGE", self._keys.batches, 0, 99)
         return await self._submitter.tidy([batch.decode() for batch in batches])
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, schemas, work, work_schemas
-from api.bodies import QueueName
 from api.context import Context, client_left, context_of
+from api.fields import QueueName
 from api.parking import Waiter
 from api.queries import StrictQuery, WaitSeconds
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, schemas
-from api.bodies import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN, Run
+from api.bodies import Steering
 from api.context import context_of
+from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from api.output import FollowedOutput, StoredOutput
 from api.queries import StrictQuery, WaitSeconds
 from workron import ids
@@ -27,6 +28,8 @@ class ListQuery(StrictQuery):
     queue: Annotated[str, Field(pattern=QUEUE_PATTERN)] | None = None
     name: Annotated[str, Field(min_length=1, max_length=200, pattern=NAME_PATTERN)] | None = None
     workflow: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
+    array: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
+    """Tasks of this job, in order."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """`next_cursor` of the page before."""
@@ -52,7 +55,7 @@ class OutputQuery(StrictQuery):
 )
 async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
     """List jobs, newest first."""
-    where = JobFilter(query.status, query.queue, query.name, query.workflow)
+    where = JobFilter(query.status, query.queue, query.name, query.workflow, query.array)
     page = await context_of(request).store.list_jobs(where, limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
 
@@ -118,12 +121,17 @@ _ACTION_FAILURES: Final = (
     responses=openapi.answers(
         {202: {"description": "The running command is being stopped", "model": schemas.Job}}, *_ACTION_FAILURES
     ),
-    openapi_extra=openapi.body(Run, required=False),
+    openapi_extra=openapi.body(Steering, required=False),
 )
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job: at once if it waits, by stopping its command if it runs."""
     store = context_of(request).store
-    cancelled = await store.cancel(_checked(job_id), await _run(request))
+    steering = await _steering(request)
+    if (indexes := steering.indexes()) is not None:
+        counted = await store.cancel_tasks(_checked(job_id), indexes)
+        cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED
+    else:
+        cancelled = await store.cancel(_checked(job_id), steering.run)
     document = schemas.job_document(await store.job(job_id))
     return schemas.json_response(document, 202 if cancelled is Cancelled.CANCELLING else 200)
 
@@ -133,17 +141,21 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     operation_id="retry_job",
     response_model=schemas.Job,
     responses=openapi.answers({}, *_ACTION_FAILURES),
-    openapi_extra=openapi.body(Run, required=False),
+    openapi_extra=openapi.body(Steering, required=False),
 )
 async def retry_job(request: Request, job_id: str) -> Response:
     """Start a new run of a job that has failed, was cancelled or skipped."""
     store = context_of(request).store
-    await store.retry(_checked(job_id), await _run(request))
+    steering = await _steering(request)
+    if (indexes := steering.indexes()) is not None:
+        await store.retry_tasks(_checked(job_id), indexes)
+    else:
+        await store.retry(_checked(job_id), steering.run)
     return schemas.json_response(schemas.job_document(await store.job(job_id)))
 
 
-async def _run(request: Request) -> int | None:
-    return (await body.optional(Run, request, context_of(request).settings.max_body)).run
+async def _steering(request: Request) -> Steering:
+    return await body.optional(Steering, request, context_of(request).settings.max_body)
 
 
 def _checked(job_id: str) -> str:

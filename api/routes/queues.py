@@ -7,8 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, schemas
-from api.bodies import QUEUE_PATTERN, QueueChange
+from api.bodies import QueueChange
 from api.context import context_of
+from api.fields import QUEUE_PATTERN
 
 router = APIRouter(tags=["system"])
 

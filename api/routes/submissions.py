@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, graph, openapi, problems, schemas
-from api.bodies import NewJob, NewJobs, NewWorkflow
+from api.bodies import NewJobs, NewWorkflow
 from api.context import Context, context_of
+from api.job_body import NewJob
 from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
 from workron.errors import InvalidRequest, NotFound, TooLarge, UnknownDependency

@@ -1,17 +1,18 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 
 local CLAIM_FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd',
+  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
 }
-local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10 }
+local CLAIM_WIDTH = 10
+local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
--- What the worker gets of one claim; false where a field is unset.
+-- What the worker gets of one claim; false where a field is unset. `more` is JSON that Redis does not look into.
 local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10] }
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], row[11] }
 end
 
 -- Make due jobs pending; returns whether more are due.
@@ -51,8 +52,34 @@ local function pop_call(queue)
   return call
 end
 
+local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size' }
+local specs = {} -- array → what its tasks have in common
+
+-- Fill in what a task has from its array, and which one it is.
+local function with_array(id, row)
+  if not row[12] or not string.find(row[12], 'a', 1, true) then
+    return row
+  end
+  local about = redis.call('HGET', job_key(id), 'array') or ''
+  local array, place = string.match(about, '^(%S+) (%d+)$')
+  local spec = array and (specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC)))
+  if not spec or not spec[7] then
+    return row -- its array is gone: it can't be run, and is reported so
+  end
+  specs[array] = spec
+  for i = 1, 5 do
+    row[5 + i] = spec[i]
+  end
+  local more = spec[6] and cjson.decode(spec[6]) or {}
+  local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
+  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
+  row[11], row.array = cjson.encode(more), about
+  return row
+end
+
 -- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
 local function start(id, row, worker, number, lease_ms, until_text)
+  row = with_array(id, row)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key, fence = job_key(id), int(number)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
@@ -64,6 +91,10 @@ local function start(id, row, worker, number, lease_ms, until_text)
     count(P .. 'workflow:' .. row[5], 'running', 1)
   end
   append(moves, 'running', id)
+  if row[12] then
+    local job = { id = id, holds = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
+    tell_holders(job, 'pending', 'running')
+  end
   return claim_row(id, fence, attempt, row)
 end
 
@@ -127,7 +158,7 @@ local function claims_held(text)
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
     local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
     if row[1] == 'running' and redis.call('HGET', job_key(id), 'fence') == fence then
-      claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), row)
+      claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), with_array(id, row))
     end
   end
   return claims
@@ -161,7 +192,7 @@ end
 local function pack_claims(claims)
   local parts = {}
   for _, row in ipairs(claims) do
-    for i = 1, 9 do
+    for i = 1, CLAIM_WIDTH do
       local value = row[i]
       parts[#parts + 1] = value and #tostring(value) .. ':' .. value or '-'
     end
@@ -171,7 +202,7 @@ end
 
 -- A job of this call (see submissions) as `start` takes it.
 local function row_of(job)
-  local row = { 'pending', job.queue, job.priority, false, job.workflow, false, false, false, false, false }
+  local row = { 'pending', job.queue, job.priority, false, job.workflow }
   for i = job.first, job.last, 2 do
     local at = CLAIM_FIELD_AT[ARGV[i]]
     if at then

@@ -11,7 +11,8 @@ local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true 
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
-local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason' }
+local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'holds' }
+local SHARED = { max_attempts = true, timeout_ms = true } -- fields that all tasks of an array have in common
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
   run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
@@ -47,6 +48,9 @@ local JOB = {}
 
 function JOB.__index(job, name)
   local value = redis.call('HGET', JOB_PREFIX .. job.id, name)
+  if not value and SHARED[name] and job.holds and job.array then -- a task: its array says it
+    value = redis.call('HGET', JOB_PREFIX .. string.match(job.array, '^%S+'), name)
+  end
   if NUMBERS[name] ~= nil then
     value = value and tonumber(value) or NUMBERS[name]
   elseif name == 'priority' then
@@ -72,6 +76,7 @@ local function read(id)
     batch = row[6],
     cancel_requested_at = row[7] and tonumber(row[7]),
     reason = row[8],
+    holds = row[9],
   }, JOB)
 end
 
@@ -163,7 +168,32 @@ local function enter(job, to, at_front)
   end
 end
 
+-- What a job holds beyond the indexes, or has to do with every step, stands as letters in its field `holds`; few jobs
+-- have any. A library has a function for its letter here: it is called with the job, what it is now and what it becomes,
+-- and may return what it becomes instead.
+local HOLDERS = {}
+local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
+
+local function tell_holders(job, from, to)
+  for letter in string.gmatch(job.holds, '%a') do
+    local tell = HOLDERS[letter]
+    to = tell and tell(job, from, to) or to
+  end
+  return to
+end
+
+-- Enter as a new job.
+local function arrive(job, status)
+  if job.holds then
+    status = tell_holders(job, nil, status)
+  end
+  enter(job, status)
+end
+
 local function move(job, to, at_front)
+  if job.holds then
+    to = tell_holders(job, job.status, to)
+  end
   leave(job)
   enter(job, to, at_front)
 end
@@ -280,7 +310,8 @@ local function flush_event()
 end
 
 -- Write all that was collected. May be called more than once in a script.
-local function flush()
+local flush
+function flush()
   hint_sooner()
   flush_counts()
   for key, members in pairs(indexes) do
@@ -300,4 +331,9 @@ local function flush()
   end
   flush_event()
   counts, indexes, pushes, fronts, hints, keys_gone, moves = {}, {}, {}, {}, {}, {}, {}
+  for _, settle in ipairs(AFTER_FLUSH) do
+    if settle() then
+      flush()
+    end
+  end
 end

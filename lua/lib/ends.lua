@@ -105,3 +105,48 @@ local function give_back(id, fence)
   move(job, 'pending', true)
   return 'pending'
 end
+
+local SHORT_LIST = 10000
+
+-- Cancel a job that has not ended. Returns whether a running command has to be stopped first.
+local function cancel(job)
+  if job.status == 'running' then
+    if not job.cancel_requested_at then
+      redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+    end
+    redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. job.id .. ' ' .. job.fence)
+    append(moves, 'cancelling', job.id)
+    return true
+  end
+  if job.status == 'pending' then
+    -- In a long list the id stays and the claim drops it; a short one is kept clean.
+    local list = queue_key(job.queue) .. ':pending:' .. job.priority
+    if redis.call('LLEN', list) <= SHORT_LIST then
+      redis.call('LREM', list, '1', job.id)
+    end
+  end
+  redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+  end_job(job, 'cancelled', { reason = 'cancelled' })
+  return false
+end
+
+-- Start a new run of a job that has ended.
+local function start_anew(job)
+  local key = job_key(job.id)
+  local fields = { 'run', int(job.run + 1), 'attempts', '0' }
+  if job.fence then -- a late repeat of the last result is still answered
+    for _, value in ipairs({ 'ended_fence', job.fence, 'ended_as', job.status }) do
+      fields[#fields + 1] = value
+    end
+  end
+  redis.call('HSET', key, unpack(fields))
+  redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
+    'cancel_requested_at', 'releases', 'losses', 'run_at')
+  job.run_at = nil
+  job.anew = true
+  local waits = redis.call('EXISTS', key .. ':parents') == 1
+  local status = waits and 'blocked' or 'pending'
+  redis.call('HSET', key, 'status', status)
+  move(job, status)
+  push_propagate(job)
+end

@@ -2,6 +2,8 @@
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
+local FROM_FIELDS = { queue = true, priority = true, holds = true, array_size = true, array_parallel = true, array_first = true,
+  array_follows = true }
 local NONE = {} -- the edges of a job without: most have none
 
 local function parse_edges(at, count)
@@ -38,7 +40,7 @@ local function parse_jobs(at, count, made_at)
     end
     for i = first, last, 2 do
       local name = ARGV[i]
-      if name == 'queue' or name == 'priority' then
+      if FROM_FIELDS[name] then
         job[name] = ARGV[i + 1]
       end
     end
@@ -52,7 +54,7 @@ end
 local function sizes_of(jobs)
   local sizes = {}
   for _, job in ipairs(jobs) do
-    sizes[job.queue] = (sizes[job.queue] or 0) + 1
+    sizes[job.queue] = (sizes[job.queue] or 0) + 1 + tonumber(job.array_size or 0)
   end
   return sizes
 end

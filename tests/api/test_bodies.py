@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from api.bodies import NewJob, NewJobs, NewWorkflow
+from api.bodies import NewJobs, NewWorkflow
 from api.body import parse
+from api.job_body import NewJob
 from api.problems import InvalidFields
 from workron.models import Dependency, When
 

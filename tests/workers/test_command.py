@@ -116,6 +116,13 @@ async def test_the_environment_is_an_allow_list_and_what_the_job_and_its_attempt
     }
 
 
+async def test_a_task_of_an_array_knows_which_one_it_is(executor: Executor) -> None:
+    array = {"id": "the-array", "index": 3, "size": 5, "value": "é\n"}
+    _, output = await run(executor, argv=("env",), more={"array": array})
+    assert "WORKRON_ARRAY_ID=the-array\nWORKRON_ARRAY_INDEX=3\nWORKRON_ARRAY_SIZE=5\n" in output.decode()
+    assert "WORKRON_ARRAY_VALUE=é\n\n" in output.decode()
+
+
 async def test_the_kernel_is_told_to_kill_the_command_before_its_worker(executor: Executor) -> None:
     score = min(int(Path("/proc/self/oom_score_adj").read_text()) + 500, 1000)
     outcome, _ = await run(

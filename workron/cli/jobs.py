@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -18,6 +19,9 @@ from workron.cli.stream import OutputSink, await_end, follow
 from workron.documents import JobDoc
 from workron.models import Status
 
+TasksOption = Annotated[
+    str | None, typer.Option("--tasks", metavar="0-9,20", help="only these tasks of an array, by their indexes")
+]
 _STATUS_HELP = f"only jobs in this status: {', '.join(Status)}"
 
 
@@ -51,6 +55,7 @@ def ls(
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="only jobs of this queue")] = None,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs of this name")] = None,
     workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
+    array: Annotated[str | None, typer.Option(metavar="ID", help="the tasks of this job's array, in order")] = None,
     limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
     all_: Annotated[bool, typer.Option("--all", help="all of them")] = False,
     output: FormatOption = Format.TABLE,
@@ -60,7 +65,7 @@ def ls(
     if limit < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
     with connect(api) as client:
-        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow}
+        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow, "array": array}
         jobs = client.jobs(limit=None if all_ else limit + 1, **filters)
         printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:
@@ -114,19 +119,19 @@ def wait(
 
 
 @spread
-def cancel(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+def cancel(ids: Ids, *, tasks: TasksOption = None, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
     """Cancel jobs; running commands are stopped."""
     with connect(api) as client:
-        each = Each(ids, client.cancel)
+        each = Each(ids, partial(client.cancel, tasks=tasks))
         print_table(each, output, OUTCOMES)
     return each.code
 
 
 @spread
-def retry(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+def retry(ids: Ids, *, tasks: TasksOption = None, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
     """Run jobs again that have ended."""
     with connect(api) as client:
-        each = Each(ids, client.retry)
+        each = Each(ids, partial(client.retry, tasks=tasks))
         print_table(each, output, OUTCOMES)
     return each.code
 

@@ -70,6 +70,7 @@ def print_job(job: JobDoc) -> None:
 def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "command", printable_lines(command_line(job))
     yield "directory", printable(job["cwd"] or "")
+    yield from _array_rows(job)
     for name, value in job["env"].items():
         yield "env", printable(f"{name}={value}")
     yield "queue", f"{job['queue']}, priority {job['priority']}"
@@ -88,6 +89,17 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "worker", printable(job["worker"] or "")
     yield "ended by", "exit 0" if job["exit_code"] == 0 and not job["reason"] else ending(job)
     for edge in job["dependencies"]:
-        yield "after", f"{edge['job']} {edge['when']}, is {edge['status'] or 'no longer stored'}"
+        which = ", task by task" if edge["matching"] else ""
+        yield "after", f"{edge['job']} {edge['when']}{which}, is {edge['status'] or 'no longer stored'}"
     yield "workflow", job["workflow"] or ""
     yield "error", printable_lines(job["error"] or "")
+
+
+def _array_rows(job: JobDoc) -> Iterator[tuple[str, str]]:
+    if (task := job["task"]) is not None:
+        value = f", value {printable(task['value'])}" if task["value"] is not None else ""
+        yield "task", f"{task['index']} of {task['array']}{value}"
+    if (array := job["array"]) is not None:
+        counted = ", ".join(f"{number} {status}" for status, number in array["counts"].items() if number)
+        at_once = f", {array['max_parallel']} at once" if array["max_parallel"] else ""
+        yield "tasks", f"{array['size']}{at_once}: {counted}"

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -73,6 +74,16 @@ class JobOptions:
             help="start once that job is done (or failed, or finished); - reads ids from stdin. May be repeated",
         ),
     ] = None
+    array: Annotated[int | None, typer.Option(metavar="N", help="run it as N tasks; $WORKRON_ARRAY_INDEX counts")] = (
+        None
+    )
+    array_values: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="run a task for each line, its $WORKRON_ARRAY_VALUE; - reads stdin"),
+    ] = None
+    max_parallel: Annotated[
+        int | None, typer.Option(metavar="N", help="most tasks of the array that are unfinished at once")
+    ] = None
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="submitting again with this key gives the same job")
     ] = None
@@ -81,6 +92,7 @@ class JobOptions:
         """Return the body of `POST /jobs`; what was not given is left to the API's defaults."""
         fields = {
             **command_fields(words),
+            "array": self._array(),
             "name": self.name,
             "queue": self.queue,
             "priority": self.priority,
@@ -93,6 +105,24 @@ class JobOptions:
             "depends_on": [_dependency(item) for item in expand_ids(self.after or ())] or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    def _array(self) -> dict[str, Any] | None:
+        if self.array is None and self.array_values is None:
+            if self.max_parallel is not None:
+                raise typer.BadParameter("is for --array or --array-values", param_hint="--max-parallel")
+            return None
+        array: dict[str, Any] = {"size": self.array, "max_parallel": self.max_parallel}
+        if self.array_values is not None:
+            array["values"] = _lines(self.array_values)
+        return {name: value for name, value in array.items() if value is not None}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        raise typer.BadParameter(f"{path} can't be read: {error}", param_hint="--array-values") from None
+    return text.splitlines()
 
 
 def command_fields(words: Sequence[str]) -> dict[str, Any]:

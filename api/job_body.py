@@ -1,0 +1,200 @@
+"""A job as a request brings it, and its way into the store's `NewJob`."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from api.fields import (
+    MIB,
+    NO_NUL,
+    RFC3339,
+    Body,
+    Command,
+    EnvName,
+    Name,
+    Path,
+    QueueName,
+    Reference,
+    Seconds,
+    Text,
+    epoch_ms,
+    fits,
+    or_with_a_point,
+)
+from workron import ids, models
+from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
+
+_ARRAY_SCHEMA: Final[dict[str, Any]] = {
+    "oneOf": [
+        {"required": ["size"], "properties": {"size": {"type": "integer"}, "values": {"type": "null"}}},
+        {"required": ["values"], "properties": {"values": {"type": "array"}, "size": {"type": "null"}}},
+    ],
+    "examples": [{"size": 100, "max_parallel": 10}, {"values": ["ada", "grace", "barbara"]}],
+}
+Value = Annotated[str, StringConstraints(max_length=32_768, pattern=NO_NUL)]
+
+
+class DependsOn(Body):
+    """A dependency with the end of the other job that satisfies it."""
+
+    job: Reference
+    """Id of a job; in a workflow also the name of one of its jobs."""
+    when: When = When.DONE
+    """Which end of that job satisfies the dependency; `finished` means any."""
+    matching: bool = False
+    """Between two arrays of one size: each task waits for the task of its own index only."""
+
+
+class NewArray(Body):
+    """Makes many tasks of one job; `$WORKRON_ARRAY_INDEX` and `$WORKRON_ARRAY_VALUE` tell a task which one it is."""
+
+    model_config = ConfigDict(json_schema_extra=_ARRAY_SCHEMA)
+
+    size: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
+    """Number of tasks. Exactly one of `size` and `values` is given."""
+    values: Annotated[list[Value], Field(min_length=1, max_length=1_000_000)] | None = None
+    """A value for each task."""
+    max_parallel: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
+    """Most tasks that are unfinished at once."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.size is None) == (self.values is None):
+            raise ValueError("give exactly one of size and values")
+        return self
+
+    def to_new_array(self) -> models.NewArray:
+        size = len(self.values) if self.values is not None else self.size or 0
+        return models.NewArray(ids.new_id(), size, self.values, self.max_parallel)
+
+
+_PROGRAM_FIRST: Final[dict[str, Any]] = {
+    "prefixItems": [{"type": "string", "minLength": 1, "maxLength": MIB, "pattern": NO_NUL}]
+}
+_NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
+    "oneOf": [
+        {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
+        {"required": ["argv"], "properties": {"argv": {"type": "array"}, "command": {"type": "null"}}},
+    ],
+    "not": {
+        "required": ["delay", "run_at"],
+        "properties": {"delay": {"type": "number"}, "run_at": {"type": "string"}},
+    },
+    "examples": [
+        {"command": "sha256sum *.iso > SHA256SUMS", "cwd": "/srv/images", "timeout": 600},
+        {"argv": ["rsync", "-a", "out/", "backup:"], "name": "backup", "depends_on": ["01FZpY2zqTkMcXH0Vb8n3R"]},
+    ],
+}
+
+
+class NewJob(Body):
+    """A job to run: a `command` for the shell or an `argv`, and how to treat it."""
+
+    model_config = ConfigDict(json_schema_extra=_NEW_JOB_SCHEMA)
+
+    command: Command | None = None
+    """Shell command, run by `sh -c`. Exactly one of `command` and `argv` is given."""
+    argv: Annotated[list[Text], Field(min_length=1, max_length=10_000, json_schema_extra=_PROGRAM_FIRST)] | None = None
+    """Program and arguments, run without a shell."""
+    array: NewArray | None = None
+    """Run it as many tasks; the job itself ends when all of them have."""
+    name: Name | None = None
+    """A label for people; need not be unique, except within a workflow."""
+    queue: QueueName = DEFAULT_QUEUE
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
+    """9 is started first."""
+    max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
+    timeout: Annotated[Seconds, Field(gt=0)] | None = None
+    """Seconds after which an attempt is stopped and counts as failed."""
+    delay: Annotated[Seconds, Field(ge=0)] | None = None
+    """Seconds to wait before the first attempt; not together with `run_at`."""
+    run_at: (
+        Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
+    ) = None
+    """Time of the first attempt, RFC 3339 with an offset or `Z`; one in the past means now."""
+    env: Annotated[dict[EnvName, Text], Field(max_length=1000, json_schema_extra={"additionalProperties": False})] = (
+        Field(default_factory=dict)
+    )
+    """Environment variables, added to the few that a worker passes on."""
+    cwd: Path | None = None
+    """Directory to run in, on the worker."""
+    depends_on: Annotated[
+        list[Reference | DependsOn], Field(max_length=10_000, json_schema_extra={"uniqueItems": True})
+    ] = Field(default_factory=list)
+    """Jobs that must end first; a plain text means that this job must end as `done`."""
+
+    @field_validator("argv")
+    @classmethod
+    def _argv_is_a_program(cls, argv: list[str] | None) -> list[str] | None:
+        if argv is not None:
+            if not argv[0]:
+                raise ValueError("the first item, the program, is empty")
+            fits(argv)
+        return argv
+
+    @field_validator("env")
+    @classmethod
+    def _env_fits(cls, env: dict[str, str]) -> dict[str, str]:
+        if env:
+            fits(env)
+            fits(env.values())
+        return env
+
+    @field_validator("run_at")
+    @classmethod
+    def _run_at_is_a_time(cls, run_at: str | None) -> str | None:
+        if run_at is not None:
+            epoch_ms(run_at)
+        return run_at
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.command is None) == (self.argv is None):
+            raise ValueError("give exactly one of command and argv")
+        if self.delay is not None and self.run_at is not None:
+            raise ValueError("give at most one of delay and run_at")
+        if len(self.depends_on) > 1 and len(set(self.parents())) < len(self.depends_on):
+            raise ValueError("depends_on names a job twice")
+        return self
+
+    def parents(self) -> list[str]:
+        """Return the jobs that it depends on as given: in a workflow they may be names."""
+        return [item if isinstance(item, str) else item.job for item in self.depends_on]
+
+    def dependencies(self, id_of: Mapping[str, str] = MappingProxyType({})) -> Sequence[Dependency]:
+        """Return the dependencies, names replaced by ids."""
+        if not self.depends_on:
+            return ()
+        return [
+            Dependency(id_of.get(item, item))
+            if isinstance(item, str)
+            else Dependency(id_of.get(item.job, item.job), item.when, item.matching)
+            for item in self.depends_on
+        ]
+
+    def to_new_job(self, job_id: str, depends_on: Sequence[Dependency]) -> models.NewJob:
+        """Return the store's form of this job under an id, with dependencies that are ids."""
+        return models.NewJob(
+            id=job_id,
+            command=self.command,
+            argv=self.argv,
+            array=None if self.array is None else self.array.to_new_array(),
+            name=self.name,
+            queue=self.queue,
+            priority=self.priority,
+            max_attempts=self.max_attempts,
+            timeout_ms=None if self.timeout is None else max(1, round(self.timeout * 1000)),
+            delay_ms=None if self.delay is None else round(self.delay * 1000),
+            run_at_ms=None if self.run_at is None else epoch_ms(self.run_at),
+            env=self.env,
+            cwd=self.cwd,
+            depends_on=depends_on,
+        )

@@ -1,0 +1,190 @@
+"""Jobs, as the API answers them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from api.schemas.base import Answer, Time, counts_document, time_or_none
+from workron import models
+from workron.models import Reason, Status, When
+from workron.times import rfc3339
+
+
+class DependencyState(Answer):
+    job: str
+    when: When
+    status: Status | None
+    """The other job's present status; null once it is no longer stored."""
+    matching: bool
+    """Each task of this array waits for the task of its own index in the other."""
+
+
+class Array(Answer):
+    """The tasks of a job. A task that can't start yet has no job of its own, and counts as `pending`."""
+
+    size: int
+    max_parallel: int | None
+    counts: dict[Status, int]
+
+
+class Task(Answer):
+    """Which task of which job's array it is."""
+
+    array: str
+    index: int
+    value: str | None
+
+
+class Job(Answer):
+    """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
+
+    id: str
+    run: int
+    """1, and one more with each retry by an operator."""
+    status: Status
+    reason: Reason | None
+    """Why the job, or its last attempt, ended as it did."""
+    command: str | None
+    argv: list[str] | None
+    array: Array | None
+    task: Task | None
+    name: str | None
+    queue: str
+    priority: int
+    attempts: int
+    """Attempts started in this run."""
+    max_attempts: int
+    timeout: float | None
+    env: dict[str, str]
+    cwd: str | None
+    created_at: Time
+    run_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    last_heartbeat: Time | None
+    cancel_requested_at: Time | None
+    worker: str | None
+    exit_code: int | None
+    """Null when a signal ended the command."""
+    signal: int | None
+    error: str | None
+    """What went wrong, with the end of the output."""
+    depends_on: list[str]
+    dependencies: list[DependencyState]
+    workflow: str | None
+
+
+class JobPage(Answer):
+    """Jobs, and the cursor of the page behind; a page may be short, or empty, although more follow."""
+
+    data: list[Job]
+    next_cursor: str | None
+
+
+def job_document(job: models.Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "run": job.run,
+        "status": job.status,
+        "reason": job.reason,
+        "command": job.command,
+        "argv": job.argv,
+        "array": _array(job.array),
+        "task": _task(job.task),
+        "name": job.name,
+        "queue": job.queue,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
+        "env": dict(job.env),
+        "cwd": job.cwd,
+        "created_at": rfc3339(job.created_at_ms),
+        "run_at": time_or_none(job.run_at_ms),
+        "started_at": time_or_none(job.started_at_ms),
+        "finished_at": time_or_none(job.finished_at_ms),
+        "last_heartbeat": time_or_none(job.last_heartbeat_at_ms),
+        "cancel_requested_at": time_or_none(job.cancel_requested_at_ms),
+        "worker": job.worker,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "error": job.error if job.error is not None else _skip_cause(job),
+        "depends_on": [dependency.job for dependency in job.dependencies],
+        "dependencies": [
+            _edge(dependency.job, dependency.when, dependency.status, dependency.matching)
+            for dependency in job.dependencies
+        ],
+        "workflow": job.workflow,
+    }
+
+
+_NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {"run": 1, "attempts": 0, "depends_on": (), "dependencies": ()}
+"""What all new jobs have in common, in the order of the document."""
+
+
+def new_job_document(
+    job: models.NewJob,
+    stored_at_ms: int,
+    workflow: str | None = None,
+    parents: Mapping[str, Status] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """What `job_document` says of a job just stored; `parents` has the status of each job that it depends on."""
+    document = {
+        **_NEW,
+        "id": job.id,
+        "status": first_status(job, stored_at_ms),
+        "command": job.command,
+        "argv": job.argv,
+        "name": job.name,
+        "queue": job.queue,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
+        "env": job.env,
+        "cwd": job.cwd,
+        "created_at": rfc3339(stored_at_ms),
+        "run_at": time_or_none(_due_ms(job, stored_at_ms)),
+        "workflow": workflow,
+    }
+    if job.depends_on:
+        document["depends_on"] = [edge.job for edge in job.depends_on]
+        document["dependencies"] = [
+            _edge(edge.job, edge.when, parents[edge.job], edge.matching) for edge in job.depends_on
+        ]
+    return document
+
+
+def _edge(job: str, when: When, status: Status | None, matching: bool) -> dict[str, Any]:
+    return {"job": job, "when": when, "status": status, "matching": matching}
+
+
+def _array(array: models.Array | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    counts = {**array.counts, Status.PENDING: array.counts[Status.PENDING] + array.rest}
+    return {"size": array.size, "max_parallel": array.max_parallel, "counts": counts_document(counts)}
+
+
+def _task(task: models.Task | None) -> dict[str, Any] | None:
+    return None if task is None else {"array": task.array, "index": task.index, "value": task.value}
+
+
+def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:
+    return stored_at_ms + job.delay_ms if job.delay_ms else job.run_at_ms
+
+
+def first_status(job: models.NewJob, stored_at_ms: int) -> Status:
+    """Return the status in which a job is stored, if none of those that it depends on has ended."""
+    if job.depends_on:
+        return Status.BLOCKED
+    return Status.SCHEDULED if (_due_ms(job, stored_at_ms) or 0) > stored_at_ms else Status.PENDING
+
+
+def _skip_cause(job: models.Job) -> str | None:
+    """Return what a skipped job waited for in vain, None for others."""
+    if job.status is not Status.SKIPPED or job.caused_by is None:
+        return None
+    edge = next((edge for edge in job.dependencies if edge.job == job.caused_by), None)
+    if edge is None or edge.status is None:
+        return f"skipped because of job {job.caused_by}, on which its dependencies depend"
+    return f"skipped because job {edge.job} ended as {edge.status}, not as {edge.when}"

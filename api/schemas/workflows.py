@@ -1,0 +1,63 @@
+"""Workflows, as the API answers them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from api.schemas.base import Answer, Time, counts_document
+from api.schemas.jobs import Job, first_status, job_document, new_job_document
+from workron import models
+from workron.models import Status
+from workron.times import rfc3339
+
+WorkflowStatus = Literal["running", "done", "failed"]
+
+
+class Workflow(Answer):
+    """A workflow and its first 1,000 jobs; the others are found by `GET /jobs?workflow=`."""
+
+    id: str
+    name: str | None
+    status: WorkflowStatus
+    """`failed`: every job has ended, and one of them as failed or cancelled."""
+    created_at: Time
+    size: int
+    counts: dict[Status, int]
+    jobs: list[Job]
+
+
+def workflow_document(workflow: models.Workflow, jobs: Sequence[models.Job]) -> dict[str, Any]:
+    return {
+        "id": workflow.id,
+        "name": workflow.name,
+        "status": workflow_status(workflow),
+        "created_at": rfc3339(workflow.created_at_ms),
+        "size": workflow.size,
+        "counts": counts_document(workflow.counts),
+        "jobs": [job_document(job) for job in jobs],
+    }
+
+
+def new_workflow_document(
+    submitted: models.Submitted, name: str | None, jobs: Sequence[models.NewJob], stored_at_ms: int, most: int
+) -> dict[str, Any]:
+    """What `workflow_document` says of a workflow just stored, with its first `most` jobs."""
+    states = {job.id: first_status(job, stored_at_ms) for job in jobs}
+    counts = Counter(states.values())
+    return {
+        "id": submitted.workflow,
+        "name": name,
+        "status": "running",
+        "created_at": rfc3339(stored_at_ms),
+        "size": len(jobs),
+        "counts": {status.value: counts[status] for status in Status},
+        "jobs": [new_job_document(job, stored_at_ms, submitted.workflow, states) for job in jobs[:most]],
+    }
+
+
+def workflow_status(workflow: models.Workflow) -> WorkflowStatus:
+    """Return how the workflow stands; a skipped job alone is no failure: it may only handle one."""
+    if not workflow.finished:
+        return "running"
+    bad = sum(workflow.counts.get(status, 0) for status in (Status.FAILED, Status.CANCELLED))
+    return "failed" if bad else "done"

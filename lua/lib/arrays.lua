@@ -1,0 +1,342 @@
+-- arrays: tasks that share one job's fields. The job (`A` in its `holds`) is `blocked` until all its tasks have ended; a
+-- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
+--
+-- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
+-- `started`; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
+-- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
+-- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
+
+local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
+local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+local to_make = MADE_PER_CALL
+local touched = {} -- array → true: its tasks have moved in this call
+
+local function array_key(array)
+  return P .. 'array:' .. array
+end
+
+-- The id that comes `steps` behind: ids are numbers of 22 digits to the base 62.
+local function id_behind(id, steps)
+  local tail, at = '', 22
+  while steps > 0 do
+    local sum = string.find(DIGITS, string.sub(id, at, at), 1, true) - 1 + steps
+    local digit = sum % 62 + 1
+    tail = string.sub(DIGITS, digit, digit) .. tail
+    steps, at = math.floor(sum / 62), at - 1
+  end
+  return string.sub(id, 1, at) .. tail
+end
+
+local function task_id(head, place)
+  return id_behind(head.array_first, place)
+end
+
+local function array_row(array)
+  local row = redis.call('HMGET', array_key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
+    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows')
+  local numbers = {}
+  for i = 1, 11 do
+    numbers[i] = tonumber(row[i] or 0)
+  end
+  return {
+    size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
+    waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
+    cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
+    walk = row[12], follows = row[13],
+    prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
+  }
+end
+
+-- Have `array` go on with it: the submitter does, or the reaper.
+local function work_on_array(array)
+  redis.call('ZADD', P .. 'arrays', NOW_TEXT, array)
+end
+
+-- Make one task; `fields` are of one that ends at once, as `status`.
+local function make_task(head, place, status, fields)
+  local id, about = task_id(head, place), head.id .. ' ' .. int(place)
+  status, fields = status or 'pending', fields or {}
+  for _, value in ipairs({ 'status', status, 'array', about, 'holds', 'a' }) do
+    fields[#fields + 1] = value
+  end
+  if head.queue ~= 'default' then
+    fields[#fields + 1], fields[#fields + 2] = 'queue', head.queue
+  end
+  if head.priority ~= '5' then
+    fields[#fields + 1], fields[#fields + 2] = 'priority', head.priority
+  end
+  redis.call('HSET', job_key(id), unpack(fields))
+  index(P .. 'jobs', id, 0)
+  arrive({ id = id, queue = head.queue, priority = head.priority, holds = 'a', array = about }, status)
+end
+
+-- The key of the places that were cancelled before their tasks were made; nil where there are none.
+local function skipped_of(array)
+  local key = array_key(array) .. ':skip'
+  return redis.call('EXISTS', key) == 1 and key or nil
+end
+
+-- Make as many tasks as may start soon; returns whether it made any.
+local function make_tasks(head, row)
+  local room = row.parallel and row.parallel - row.waiting - row.running or WINDOW - row.waiting
+  room = math.min(room, row.size - row.made)
+  local number = math.min(room, to_make)
+  if room > to_make then
+    work_on_array(head.id)
+  end
+  if number <= 0 then
+    return false
+  end
+  to_make = to_make - number
+  local skipped = skipped_of(head.id)
+  for place = row.made, row.made + number - 1 do
+    if not skipped or redis.call('SREM', skipped, int(place)) == 0 then
+      make_task(head, place)
+      count(queue_key(head.queue), 'reserved', -1)
+    end
+  end
+  redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
+  return true
+end
+
+local function end_array(head, row)
+  local outcome, status = {}, 'done'
+  if row.failed + row.skipped > 0 then
+    status = 'failed'
+    outcome.reason = 'upstream'
+    outcome.error = int(row.failed + row.skipped) .. ' of ' .. int(row.size) .. ' tasks have not succeeded'
+  end
+  if head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
+    status, outcome = 'cancelled', { reason = 'cancelled' }
+  end
+  end_job(head, status, outcome)
+end
+
+-- A task runs anew: so does its array.
+local function reopen_array(head)
+  redis.call('HSET', job_key(head.id), 'status', 'blocked', 'run', int(head.run + 1))
+  redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancel_requested_at')
+  move(head, 'blocked')
+  push_propagate(head)
+end
+
+-- Bring an array to what its tasks demand; returns whether that moved anything.
+local function settle_array(array)
+  local head, row = read(array), array_row(array)
+  if not head or row.size == 0 then
+    return false
+  end
+  if row.walk then
+    return false -- when all tasks have been gone over
+  end
+  local over = row.ended >= row.size
+  if over ~= (TERMINAL[head.status] or false) then
+    if over then
+      end_array(head, row)
+    else
+      reopen_array(head)
+    end
+    return true
+  end
+  return not over and row.started and not row.follows and row.made < row.size and make_tasks(head, row)
+end
+
+AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
+  local arrays, moved = touched, false
+  touched = {}
+  for array in pairs(arrays) do
+    moved = settle_array(array) or moved
+  end
+  return moved
+end
+
+-- The arrays that follow this one task by task, each with the end of a task that they wait for.
+local function followers_of(array)
+  return string.gmatch(redis.call('HGET', array_key(array), 'followers') or '', '(%S+) (%S+) ')
+end
+
+-- A task of the array that is followed has ended: the task of the same index starts, or is skipped.
+local function follow(follower, when, place, status)
+  local head = read(follower)
+  if not head or head.cancel_requested_at or not redis.call('HGET', array_key(follower), 'started') then
+    return
+  end
+  local id = task_id(head, place)
+  local task, fits = read(id), when == 'finished' or when == status
+  if task and task.status == 'skipped' and fits then
+    redis.call('HSET', job_key(id), 'status', 'pending', 'run', int(task.run + 1))
+    redis.call('HDEL', job_key(id), 'finished_at', 'reason', 'error')
+    move(task, 'pending')
+  elseif not task and not TERMINAL[head.status]
+    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0 then
+    if fits then
+      make_task(head, place)
+    else
+      local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
+      make_task(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+    end
+    redis.call('HINCRBY', array_key(follower), 'made', '1')
+    count(queue_key(head.queue), 'reserved', -1)
+  end
+end
+
+-- How a task that is followed stands: its status, nil if it is not made yet.
+local function status_of_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task then
+    return task.status
+  end
+  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
+  local gone = place < row.prefix or dropped
+    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
+  return gone and 'cancelled' or nil
+end
+
+-- Tasks that were never made end with their array.
+local function drop_rest(head, as)
+  local row = array_row(head.id)
+  local rest = row.size - row.made - redis.call('SCARD', array_key(head.id) .. ':skip')
+  if rest > 0 then
+    local dropped = int(rest) .. ' ' .. as .. ' ' .. int(row.made)
+    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', dropped)
+    for follower in followers_of(head.id) do
+      redis.call('HSET', array_key(follower), 'walk', 'follow 0')
+      work_on_array(follower)
+    end
+    count(array_key(head.id), as, rest)
+    count(queue_key(head.queue), 'reserved', -rest)
+  end
+end
+
+local function restore_rest(head)
+  local number, as, made = string.match(redis.call('HGET', array_key(head.id), 'dropped') or '', '^(%d+) (%a+) (%d+)$')
+  if number then
+    redis.call('HSET', array_key(head.id), 'made', made)
+    redis.call('HDEL', array_key(head.id), 'dropped')
+    count(array_key(head.id), as, -tonumber(number))
+    count(queue_key(head.queue), 'reserved', tonumber(number))
+  end
+end
+
+function HOLDERS.A(head, from, to)
+  local key = array_key(head.id)
+  if not from then
+    redis.call('HSET', key, 'size', head.array_size, 'made', '0')
+    if head.array_parallel then
+      redis.call('HSET', key, 'parallel', head.array_parallel)
+    end
+    redis.call('PERSIST', key .. ':values')
+    if head.array_follows then
+      local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
+      redis.call('HSET', key, 'follows', head.array_follows)
+      local others = redis.call('HGET', array_key(followed), 'followers') or ''
+      redis.call('HSET', array_key(followed), 'followers', others .. head.id .. ' ' .. when .. ' ')
+    end
+    count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
+  elseif from == 'skipped' or head.anew then
+    restore_rest(head)
+  end
+  if to == 'pending' then -- it starts
+    redis.call('HSET', job_key(head.id), 'status', 'blocked')
+    redis.call('HSET', key, 'started', '1')
+    if head.array_follows then
+      redis.call('HSET', key, 'walk', 'follow 0')
+      work_on_array(head.id)
+    end
+    touched[head.id] = true
+    return 'blocked'
+  elseif TERMINAL[to] then
+    drop_rest(head, to == 'skipped' and 'skipped' or 'cancelled')
+  end
+end
+
+function HOLDERS.a(task, from, to)
+  local array, place = string.match(task.array or '', '^(%S+) (%d+)$')
+  if array then
+    if TERMINAL[to] then
+      for follower, when in followers_of(array) do
+        follow(follower, when, tonumber(place), to)
+      end
+    end
+    if from then
+      count(array_key(array), from, -1)
+    end
+    count(array_key(array), to, 1)
+    touched[array] = true
+  end
+end
+
+-- Have all tasks of an array that has started cancelled: those not made at once, the others by and by.
+local function cancel_array(head)
+  redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT)
+  head.cancel_requested_at = NOW
+  drop_rest(head, 'cancelled')
+  redis.call('HSET', array_key(head.id), 'walk', 'cancel 0')
+  work_on_array(head.id)
+  append(moves, 'cancelling', head.id)
+  touched[head.id] = true
+end
+
+local function is_array(job)
+  return job.holds and string.find(job.holds, 'A', 1, true)
+end
+
+-- Cancel one task.
+local function cancel_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task and not TERMINAL[task.status] then
+    return cancel(task) and 'cancelling' or 'cancelled'
+  elseif task then
+    return task.status == 'cancelled' and 'cancelled' or 'ended'
+  elseif place >= row.prefix and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
+    for follower, when in followers_of(head.id) do
+      follow(follower, when, place, 'cancelled')
+    end
+    count(array_key(head.id), 'cancelled', 1)
+    count(queue_key(head.queue), 'reserved', -1)
+    touched[head.id] = true
+  end
+  return 'cancelled'
+end
+
+-- Run one task again, if it has not succeeded.
+local function retry_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task and (task.status == 'failed' or task.status == 'cancelled') then
+    start_anew(task)
+    return 'retried'
+  elseif task then
+    return task.status == 'done' and 'ended' or 'not_ended'
+  elseif place < row.prefix then -- it was cancelled before it was made
+    count(array_key(head.id), 'cancelled', -1)
+    make_task(head, place)
+    return 'retried'
+  elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
+    count(array_key(head.id), 'cancelled', -1)
+    count(queue_key(head.queue), 'reserved', 1)
+    touched[head.id] = true
+    return 'retried'
+  end
+  return 'not_ended'
+end
+
+-- Do for a task what has happened to the one that it follows.
+local function catch_up(row, head, place)
+  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
+  local other = read(followed)
+  local status = not other and 'cancelled' or status_of_task(other, array_row(followed), place)
+  if status and TERMINAL[status] then
+    follow(head.id, when, place, status)
+  end
+end
+
+-- Have those of the tasks run again that have not succeeded.
+local function retry_tasks(head)
+  local skip = array_key(head.id) .. ':skip'
+  local number = redis.call('SCARD', skip)
+  count(array_key(head.id), 'cancelled', -number)
+  count(queue_key(head.queue), 'reserved', number)
+  redis.call('UNLINK', skip)
+  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
+  work_on_array(head.id)
+end

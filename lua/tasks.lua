@@ -1,0 +1,36 @@
+-- tasks: cancel some of an array's tasks, or run them again.
+-- uses: core ends edges arrays
+--
+-- ARGV[1]  id      of the array's job
+-- ARGV[2]  what    cancel or retry
+-- ARGV[3..]  places  index of a task
+--
+-- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
+-- each; {"NOT_STARTED", status} or {"UNKNOWN"}, also if it is no array
+
+local id, what = ARGV[1], ARGV[2]
+local EDGES = 200
+
+local head = read(id)
+if not visible(head) or not is_array(head) then
+  return { 'UNKNOWN' }
+end
+local row = array_row(id)
+if not row.started then
+  return { 'NOT_STARTED', head.status }
+end
+local words = { 'TASKS' }
+for at = 3, #ARGV do
+  local place = tonumber(ARGV[at])
+  if place >= row.size then
+    words[#words + 1] = 'beyond'
+  elseif what == 'cancel' then
+    words[#words + 1] = cancel_task(head, row, place)
+  else
+    words[#words + 1] = retry_task(head, row, place)
+  end
+end
+flush()
+propagate(EDGES)
+flush()
+return words

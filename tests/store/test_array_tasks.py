@@ -1,0 +1,96 @@
+"""Tasks that follow those of another array, and tasks that are cancelled and retried one by one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from builders import claim, finish, new_job, submit
+
+from workron.errors import Conflict, InvalidRequest
+from workron.models import Claim, Dependency, NewJob, Status, When
+from workron.store import Store
+
+
+def follower(job: NewJob, when: When = When.DONE, **fields: Any) -> NewJob:
+    assert job.array is not None
+    return array_job(job.array.size, depends_on=[Dependency(job.id, when, matching=True)], **fields)
+
+
+def indexes(claims: Sequence[Claim]) -> list[int]:
+    return [one.more["array"]["index"] for one in claims]
+
+
+async def test_tasks_follow_those_of_the_same_index_in_another_array(store: Store) -> None:
+    job = array_job(3)
+    behind = follower(job, queue="behind")
+    await submit(store, job, behind)
+    first, second, third = await claim(store, limit=3)
+    assert await claim(store, queues=["behind"], limit=3) == []
+    await finish(store, second)
+    [follows] = await claim(store, queues=["behind"], limit=3)
+    assert indexes([follows]) == [1]
+    await finish(store, third, BAD)
+    await finish(store, first)
+    assert indexes([*await claim(store, queues=["behind"], limit=3)]) == [0]
+    counts = (await array_of(store, behind)).counts
+    assert (counts[Status.RUNNING], counts[Status.SKIPPED]) == (2, 1)
+
+
+async def test_what_has_ended_before_is_followed_too(store: Store) -> None:
+    job = array_job(150)
+    await submit(store, job)
+    await run_all(store, 7)
+    behind = follower(job)
+    await submit(store, behind)
+    assert len(await run_all(store)) == 149
+    assert (await store.job(behind.id)).status is Status.FAILED
+    await store.retry(tasks_of(job)[7])
+    assert len(await run_all(store)) == 2
+    assert (await store.job(behind.id)).status is Status.DONE
+
+
+async def test_who_follows_a_cancelled_array_is_skipped(store: Store) -> None:
+    job = array_job(1200)
+    behind = follower(job)
+    at_any_end = follower(job, When.FINISHED)
+    await submit(store, job, behind, at_any_end)
+    await store.cancel(job.id)
+    await store.upkeep.tidy()
+    assert (await array_of(store, behind)).counts[Status.SKIPPED] == 1200
+    assert len(await run_all(store)) == 1200
+    assert (await store.job(at_any_end.id)).status is Status.DONE
+
+
+async def test_some_tasks_are_cancelled_and_retried_by_their_indexes(store: Store) -> None:
+    job = array_job(1500)
+    await submit(store, job)
+    words = await store.cancel_tasks(job.id, [0, 5, 1400, 1401, 1402])
+    assert words == {"cancelled": 5}
+    assert await store.cancel_tasks(job.id, [1400]) == {"cancelled": 1}
+    assert await store.retry_tasks(job.id, [5, 1401]) == {"retried": 2}
+    ran = await run_all(store)
+    assert sorted(indexes(ran)) == [i for i in range(1500) if i not in (0, 1400, 1402)]
+    assert (await store.job(job.id)).status is Status.CANCELLED
+    assert await store.retry_tasks(job.id, [0, 1, 1400, 1402]) == {"retried": 3, "ended": 1}
+    assert len(await run_all(store)) == 3
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_tasks_that_are_not_there_are_told(store: Store) -> None:
+    job = array_job(3)
+    await submit(store, job)
+    with pytest.raises(InvalidRequest, match="tasks 0 to 2"):
+        await store.cancel_tasks(job.id, [1, 3])
+    plain = new_job()
+    await submit(store, plain)
+    with pytest.raises(Conflict, match="no array"):
+        await store.cancel_tasks(plain.id, [1])
+
+
+async def test_a_running_task_is_told_to_stop(store: Store) -> None:
+    job = array_job(2)
+    await submit(store, job)
+    first, _ = await claim(store, limit=2)
+    assert await store.cancel_tasks(job.id, [0]) == {"cancelling": 1}
+    assert (await finish(store, first)).status is Status.CANCELLED

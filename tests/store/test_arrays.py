@@ -1,0 +1,240 @@
+"""Arrays: one submission, many tasks."""
+
+import pytest
+from array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from builders import after, claim, finish, new_job, submit
+from servers import Bench
+
+from workron.errors import QueueFull
+from workron.models import (
+    Cancelled,
+    Job,
+    NewJob,
+    Reason,
+    Status,
+)
+from workron.store import Store
+
+
+async def test_each_task_is_run_once_with_its_index_and_what_its_array_says(store: Store) -> None:
+    job = array_job(3, command="echo", env={"A": "1"}, cwd="/tmp", timeout_ms=5000, name="many")
+    await submit(store, job)
+    ran = await run_all(store)
+    assert [one.id for one in ran] == tasks_of(job)
+    assert [one.more["array"] for one in ran] == [{"id": job.id, "index": i, "size": 3} for i in range(3)]
+    assert {(one.command, one.cwd, one.timeout_ms, *one.env) for one in ran} == {("echo", "/tmp", 5000, "A")}
+    done = await store.job(job.id)
+    assert done.status is Status.DONE
+    assert (await array_of(store, job)).counts[Status.DONE] == 3
+    task = await store.job(ran[1].id)
+    assert (task.command, task.name, task.status, task.created_at_ms) == ("echo", "many", "done", done.created_at_ms)
+    assert task.task is not None
+    assert (task.task.array, task.task.index) == (job.id, 1)
+
+
+async def test_each_task_has_its_value(store: Store) -> None:
+    values = ["a", "", 'x"\n é', "d"] + [str(i) for i in range(7000)]
+    job = array_job(len(values), values=values)
+    await submit(store, job)
+    claims = await claim(store, limit=5)
+    assert [one.more["array"].get("value") for one in claims] == values[:5]
+
+
+async def test_an_array_waits_blocked_until_its_tasks_have_ended_and_so_do_its_dependents(store: Store) -> None:
+    job = array_job(2)
+    child = new_job(queue="later", depends_on=after(job.id))
+    await submit(store, job, child)
+    assert (await store.job(job.id)).status is Status.BLOCKED
+    first, second = await claim(store, limit=5)
+    await finish(store, first)
+    assert (await store.job(child.id)).status is Status.BLOCKED
+    await finish(store, second)
+    assert (await store.job(job.id)).status is Status.DONE
+    assert (await store.job(child.id)).status is Status.PENDING
+
+
+async def test_one_failed_task_fails_the_array_when_all_have_ended(store: Store) -> None:
+    job = array_job(4)
+    child = new_job(queue="later", depends_on=after(job.id))
+    await submit(store, job, child)
+    assert len(await run_all(store, 2)) == 4
+    failed = await store.job(job.id)
+    assert (failed.status, failed.reason) == (Status.FAILED, Reason.UPSTREAM)
+    assert failed.error == "1 of 4 tasks have not succeeded"
+    assert (await store.job(child.id)).status is Status.SKIPPED
+
+
+async def test_tasks_are_tried_as_often_as_their_array_says(store: Store) -> None:
+    job = array_job(1, max_attempts=2)
+    await submit(store, job)
+    [first] = await claim(store)
+    assert (await finish(store, first, BAD)).status is Status.SCHEDULED
+    [second] = await claim(store, wait=True)
+    assert second.attempt == 2
+    assert second.more == first.more
+    assert (await finish(store, second, BAD)).status is Status.FAILED
+    assert (await store.job(job.id)).status is Status.FAILED
+
+
+async def test_no_more_tasks_than_may_run_at_once_are_there_to_be_claimed(store: Store) -> None:
+    job = array_job(5, max_parallel=2)
+    await submit(store, job)
+    first, second = await claim(store, limit=10)
+    assert await claim(store, limit=10) == []
+    await finish(store, first)
+    [third] = await claim(store, limit=10)
+    assert [one.more["array"]["index"] for one in (first, second, third)] == [0, 1, 2]
+    await finish(store, second)
+    await finish(store, third)
+    assert len(await run_all(store)) == 2
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_a_large_array_is_made_as_it_is_run(store: Store, bench: Bench) -> None:
+    job = array_job(2500)
+    await submit(store, job)
+    array = await array_of(store, job)
+    assert array.rest == 1500
+    assert array.counts[Status.PENDING] == 1000
+    queue = (await store.queues())[0]
+    assert queue.counts[Status.PENDING] == 1000
+    ran = await run_all(store)
+    assert [one.id for one in ran] == tasks_of(job)
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_tasks_not_made_yet_count_against_the_limit_of_their_queue(store: Store) -> None:
+    await store.limit_queue("default", 2000)
+    with pytest.raises(QueueFull):
+        await submit(store, array_job(2000))
+    await submit(store, array_job(1999))
+    with pytest.raises(QueueFull):
+        await submit(store, new_job())
+
+
+async def test_cancelling_an_array_cancels_what_has_not_ended(store: Store) -> None:
+    job = array_job(1500)
+    child = new_job(queue="later", depends_on=after(job.id))
+    await submit(store, job, child)
+    first, second = await claim(store, limit=2)
+    await finish(store, first)
+    assert await store.cancel(job.id) is Cancelled.CANCELLING
+    assert (await store.job(second.id)).cancel_requested_at_ms is not None
+    assert await claim(store, limit=10) == []
+    assert (await store.job(job.id)).status is Status.BLOCKED
+    await finish(store, second, BAD)
+    assert (await store.job(job.id)).status is Status.CANCELLED
+    counts = (await array_of(store, job)).counts
+    assert (counts[Status.DONE], counts[Status.CANCELLED]) == (1, 1499)
+    assert (await store.job(child.id)).status is Status.SKIPPED
+
+
+async def test_an_array_that_has_not_started_is_cancelled_whole(store: Store) -> None:
+    job = array_job(50, delay_ms=60_000)
+    await submit(store, job)
+    assert (await store.job(job.id)).status is Status.SCHEDULED
+    assert await store.cancel(job.id) is Cancelled.CANCELLED
+    assert (await array_of(store, job)).counts[Status.CANCELLED] == 50
+
+
+async def test_a_skipped_array_skips_its_tasks_and_runs_when_its_parent_is_mended(store: Store) -> None:
+    parent = new_job(max_attempts=1)
+    job = array_job(3, depends_on=after(parent.id))
+    await submit(store, parent, job)
+    [running] = await claim(store, limit=5)
+    await finish(store, running, BAD)
+    assert (await store.job(job.id)).status is Status.SKIPPED
+    assert (await array_of(store, job)).counts[Status.SKIPPED] == 3
+    await store.retry(parent.id)
+    [running] = await claim(store, limit=5)
+    await finish(store, running)
+    assert len(await run_all(store)) == 3
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_retrying_an_array_runs_again_what_has_not_succeeded(store: Store) -> None:
+    job = array_job(5)
+    child = new_job(queue="later", depends_on=after(job.id))
+    await submit(store, job, child)
+    await run_all(store, 1, 3)
+    await store.retry(job.id)
+    assert (await store.job(child.id)).status is Status.BLOCKED
+    again = await claim(store, limit=10)
+    assert [one.more["array"]["index"] for one in again] == [1, 3]
+    for one in again:
+        await finish(store, one)
+    assert (await store.job(job.id)).status is Status.DONE
+    assert (await store.job(child.id)).status is Status.PENDING
+
+
+async def test_retrying_a_cancelled_array_runs_also_what_was_never_made(store: Store) -> None:
+    job = array_job(1200)
+    await submit(store, job)
+    await store.cancel(job.id)
+    assert (await store.job(job.id)).status is Status.CANCELLED
+    await store.retry(job.id)
+    assert len(await run_all(store)) == 1200
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_retrying_one_task_opens_its_array_anew(store: Store) -> None:
+    job = array_job(3)
+    child = new_job(queue="later", depends_on=after(job.id))
+    await submit(store, job, child)
+    await run_all(store, 1)
+    await store.retry(tasks_of(job)[1])
+    assert (await store.job(job.id)).status is Status.BLOCKED
+    assert len(await run_all(store)) == 1
+    assert (await store.job(job.id)).status is Status.DONE
+    assert (await store.job(child.id)).status is Status.PENDING
+
+
+async def test_the_submitter_may_die_before_it_has_worked_on_the_array(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(*_: object) -> None:
+        raise RuntimeError
+
+    job = array_job(700)
+    with monkeypatch.context() as patched:
+        patched.setattr("workron.arrays.Arrays.work_on_quietly", dies)
+        with pytest.raises(RuntimeError):
+            await submit(store, job)
+    assert (await array_of(store, job)).counts[Status.PENDING] == 100
+    await store.upkeep.tidy()
+    assert (await array_of(store, job)).counts[Status.PENDING] == 700
+    assert len(await run_all(store)) == 700
+
+
+async def test_an_array_in_a_workflow_that_takes_many_calls(store: Store) -> None:
+    job = array_job(30)
+    others = [new_job() for _ in range(500)]
+    await store.submit([job, *others], as_workflow=True)
+    ran = []
+    while claims := await claim(store, limit=100):
+        for one in claims:
+            await finish(store, one)
+        ran += claims
+    assert len(ran) == 530
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_a_repeated_submission_is_one_array(store: Store) -> None:
+    job = array_job(3, values=["a", "b", "c"])
+    await submit(store, job)
+    await submit(store, job)
+    assert len(await run_all(store)) == 3
+
+
+async def listed(store: Store, job: NewJob) -> list[Job | None]:
+    return await store.jobs(tasks_of(job))
+
+
+async def test_a_lost_task_goes_back_and_is_run_again(store: Store) -> None:
+    job = array_job(2, max_attempts=2)
+    await submit(store, job)
+    [first, second] = await claim(store, limit=2)
+    await finish(store, first)
+    assert await store.attempts.release([(second.id, second.fence)]) == [Status.PENDING]
+    assert len(await run_all(store)) == 1
+    assert [task and task.status for task in await listed(store, job)] == [Status.DONE, Status.DONE]

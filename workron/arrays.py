@@ -1,0 +1,97 @@
+"""Arrays: many tasks of one job. Their values are stored before it, their tasks are made as they may start."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from workron.chunks import MAX_BYTES
+from workron.errors import Conflict, InvalidRequest, NotFound, StoreFull, StoreUnavailable, UnknownDependency
+from workron.models import Job, NewJob
+from workron.scripts import Scripts
+
+STEP: Final = 100
+"""Tasks in one call."""
+_VALUES_PER_CALL: Final = 5_000
+_WITHOUT_JOB_MS: Final = 3_600_000
+
+
+class Arrays:
+    """What is done with arrays and their tasks beside what is done with any job."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def check(self, jobs: Sequence[NewJob], read: Callable[[Sequence[str]], Awaitable[list[Job | None]]]) -> None:
+        """Refuse an array that is to follow what is no array of its size."""
+        followers = [job for job in jobs if job.depends_on and any(edge.matching for edge in job.depends_on)]
+        sizes = {job.id: job.array.size if job.array else 0 for job in jobs} if followers else {}
+        for job in followers:
+            followed = [edge.job for edge in job.depends_on if edge.matching]
+            for unknown in [parent for parent in followed if parent not in sizes]:
+                [found] = await read([unknown])
+                if found is None:
+                    raise UnknownDependency([unknown])
+                sizes[unknown] = found.array.size if found.array else 0
+            _match(sizes[job.id], followed, sizes)
+
+    async def store_values(self, job: NewJob) -> None:
+        """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows in an hour."""
+        if job.array is None or job.array.values is None:
+            return
+        offset = 0
+        for page in _pages(job.array.values):
+            match await self._scripts.values(job.id, offset, _WITHOUT_JOB_MS, page):
+                case [b"FULL"]:
+                    raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
+                case [b"KEPT"]:
+                    offset += len(page)
+
+    async def work_on(self, job_id: str) -> None:
+        """Do what is to be done now for an array: make tasks, go over those there are."""
+        while True:
+            match await self._scripts.array(job_id, STEP):
+                case [b"SETTLED" | b"UNKNOWN"]:
+                    return
+                case [b"MORE"]:
+                    pass
+
+    async def work_on_quietly(self, job_id: str) -> None:
+        """Do the same; if Redis goes away, the reaper goes on."""
+        with suppress(StoreUnavailable):
+            await self.work_on(job_id)
+
+    async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
+        """Cancel or retry tasks of an array; answers how many of them are `cancelled`, `cancelling`, `retried` …"""
+        counted: Counter[str] = Counter()
+        for start in range(0, len(indexes), STEP):
+            match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
+                case [b"TASKS", *words]:
+                    counted.update(word.decode() for word in words)
+                case [b"NOT_STARTED", status]:
+                    raise Conflict(f"job {job_id} has not started its tasks: it is {status.decode()}")
+                case [b"UNKNOWN"]:
+                    raise NotFound("job", job_id)
+        await self.work_on_quietly(job_id)
+        return dict(counted)
+
+
+def _match(size: int, followed: Sequence[str], sizes: Mapping[str, int]) -> None:
+    if not size or len(followed) > 1:
+        raise InvalidRequest("matching is for one dependency of an array on another array", field="depends_on")
+    its_size = sizes[followed[0]]
+    if its_size != size:
+        what = f"has {its_size} tasks" if its_size else "is no array"
+        raise InvalidRequest(f"tasks can't match: job {followed[0]} {what}, this one has {size}", field="depends_on")
+
+
+def _pages(values: Sequence[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    size = 0
+    for value in values:
+        if page and (len(page) == _VALUES_PER_CALL or size + len(value) > MAX_BYTES // 4):
+            yield page
+            page, size = [], 0
+        page.append(value)
+        size += len(value)
+    yield page

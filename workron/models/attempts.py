@@ -1,0 +1,144 @@
+"""Attempts: what a worker claims, and what it reports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from workron.models.jobs import Reason, Status
+
+OUTPUT_HEAD: Final = 128 * 1024
+OUTPUT_TAIL: Final = 128 * 1024
+"""Bytes kept of the beginning of an attempt's output, and of its end once it is longer than both together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run one attempt of a job, until the lease ends."""
+
+    id: str
+    fence: int
+    attempt: int
+    lease_ms: int
+    command: str | None
+    argv: tuple[str, ...] | None
+    queue: str
+    timeout_ms: int | None
+    env: Mapping[str, str]
+    cwd: str | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What few jobs need: the store passes it through as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPatch:
+    """A change to the stored output of an attempt: `data` stands at byte `offset` of what is stored.
+
+    What is stored is the first `OUTPUT_HEAD` bytes and, behind them, the last `OUTPUT_TAIL` bytes.
+    `total` counts all bytes that the command wrote so far, stored or not.
+    """
+
+    offset: int
+    data: bytes
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended, as its worker saw it. `reason` is None only for success (exit code 0).
+
+    `WORKER_LOST` means that the command was killed because the lease could not be kept.
+    """
+
+    reason: Reason | None
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    """One paragraph for people: what went wrong and the end of the output; at most 4 KiB."""
+
+
+Unfenced = Literal["safe", "always"]
+"""In place of the fence of a report that brings none: the last attempt is meant; `safe`: unless it may be another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An outcome on its way to the store, with the last piece of the attempt's output."""
+
+    id: str
+    fence: int | Unfenced
+    outcome: Outcome
+    output: OutputPatch | None = None
+
+
+class Verdict(StrEnum):
+    """What the scheduler made of a result."""
+
+    ACCEPTED = "accepted"
+    RECORDED = "recorded"
+    """This result was already accepted: a repeat."""
+    LEASE_LOST = "lease_lost"
+    UNKNOWN = "unknown"
+    """No such job."""
+    BROKEN = "broken"
+    """What Redis holds of the job is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer to one result: the verdict and the job's status after it."""
+
+    id: str
+    verdict: Verdict
+    status: Status | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Ask for up to `limit` jobs of these queues, the first queue first.
+
+    `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
+    Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
+    `inbox` is where the news come to, None for the worker's own.
+    """
+
+    worker: str
+    queues: Sequence[str]
+    limit: int
+    request_id: str
+    park_ms: int = 0
+    inbox: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to a claim. Empty and not `more`: there is nothing to do now; look again in `next_due_in_ms`."""
+
+    claims: tuple[Claim, ...] = ()
+    more: bool = False
+    next_due_in_ms: int | None = None
+    parked: bool = False
+    answered: bool = False
+    """Whether the request has got its claims, though none of them may be left: the next one needs another id."""
+
+
+class Beat(StrEnum):
+    """What a heartbeat found out about one running attempt."""
+
+    OK = "ok"
+    CANCEL = "cancel"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Stored output of one attempt: `head`, then `cut` bytes that were dropped, then `tail`."""
+
+    attempt_fence: int | None
+    head: bytes = b""
+    cut: int = 0
+    tail: bytes = b""
+
+    @property
+    def total(self) -> int:
+        return len(self.head) + self.cut + len(self.tail)

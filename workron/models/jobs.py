@@ -1,0 +1,202 @@
+"""Jobs as submitted and as stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+DEFAULT_QUEUE: Final = "default"
+DEFAULT_PRIORITY: Final = 5
+DEFAULT_MAX_ATTEMPTS: Final = 3
+PRIORITIES: Final = range(1, 10)
+
+
+class Status(StrEnum):
+    """Where a job is. The last four are terminal."""
+
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
+
+
+class Reason(StrEnum):
+    """Why a job, or its last attempt, ended as it did."""
+
+    EXIT_CODE = "exit_code"
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    WORKER_LOST = "worker_lost"
+    UPSTREAM = "upstream"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SPAWN = "spawn"
+
+
+class When(StrEnum):
+    """Which end of the parent satisfies an edge."""
+
+    DONE = "done"
+    FAILED = "failed"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One edge of the graph: wait for `job` to end as `when` says."""
+
+    job: str
+    when: When = When.DONE
+    matching: bool = False
+    """Between arrays of one size: each task waits for the one of its own index."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewArray:
+    """Many tasks of one job, each with its index and its value if there are values; `first` is the id of task 0."""
+
+    first: str
+    size: int
+    values: Sequence[str] | None = None
+    max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A job's tasks and how many of them are in each status; `rest` are not made yet: they wait, and have no status."""
+
+    first: str
+    size: int
+    max_parallel: int | None
+    counts: Mapping[Status, int]
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which task of which job's array this job is."""
+
+    array: str
+    index: int
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class NewJob:
+    """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
+
+    Not frozen: that takes 1 µs instead of 0.25, for each of up to 100,000 in a request.
+    """
+
+    id: str
+    command: str | None = None
+    argv: Sequence[str] | None = None
+    array: "NewArray | None" = None
+    name: str | None = None
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout_ms: int | None = None
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    depends_on: Sequence[Dependency] = ()
+    holds: str = ""
+    """A letter for each thing that needs a hand at every step of the job: see `HOLDERS` in `lua/lib/core.lua`."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What only the worker needs, and few jobs have: JSON that Redis passes through to the claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyState:
+    """An edge as seen from the child: the parent's present status, None when it is no longer stored."""
+
+    job: str
+    when: When
+    status: Status | None
+    matching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as stored."""
+
+    id: str
+    run: int
+    status: Status
+    reason: Reason | None
+    command: str | None
+    argv: tuple[str, ...] | None
+    array: Array | None
+    task: Task | None
+    name: str | None
+    queue: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    timeout_ms: int | None
+    env: Mapping[str, str]
+    cwd: str | None
+    created_at_ms: int
+    run_at_ms: int | None
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    last_heartbeat_at_ms: int | None
+    cancel_requested_at_ms: int | None
+    worker: str | None
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    dependencies: tuple[DependencyState, ...]
+    caused_by: str | None
+    workflow: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """One page of a listing. It may be empty although more follow: then go on with `next_cursor`."""
+
+    jobs: tuple[Job, ...]
+    next_cursor: str | None
+
+
+class Cancelled(StrEnum):
+    """What a cancel did."""
+
+    CANCELLED = "cancelled"
+    CANCELLING = "cancelling"
+    """A running command is being stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A submission's Idempotency-Key, within one API key, and the fingerprint of its body."""
+
+    scope: str
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key.
+
+    `stored_at_ms` is set for new jobs that depend at most on each other: all there is to know of them follows from it.
+    """
+
+    ids: tuple[str, ...]
+    repeated: bool = False
+    workflow: str | None = None
+    stored_at_ms: int | None = None

@@ -1,0 +1,52 @@
+"""Workers, queues and workflows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workron.models.jobs import TERMINAL, Status
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker process as it describes itself with every heartbeat."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    running: int
+    started_at_ms: int
+    version: str
+    jobs: tuple[str, ...] = ()
+    """The jobs that it holds, the longest first; at most 100 of them."""
+    draining: bool = False
+    """It claims no more, and ends with its last job."""
+    exec_addr: str | None = None
+    """Where it says it can be reached; nobody calls it."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue, how many jobs it has in each status, and how many may wait: its own limit or the one for all."""
+
+    name: str
+    counts: Mapping[Status, int]
+    max_pending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A workflow and how many of its jobs are in each status."""
+
+    id: str
+    name: str | None
+    created_at_ms: int
+    size: int
+    counts: Mapping[Status, int]
+
+    @property
+    def finished(self) -> bool:
+        return sum(self.counts.get(status, 0) for status in TERMINAL) >= self.size
