@@ -36,7 +36,7 @@ if job.fence then -- a late repeat of the last result is still answered
 end
 redis.call('HSET', key, unpack(fields))
 redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-  'cancel_requested_at', 'releases', 'losses', 'run_at')
+  'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress')
 job.run_at = nil
 local waits = redis.call('EXISTS', key .. ':parents') == 1
 local status = waits and 'blocked' or 'pending'

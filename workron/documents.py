@@ -3,7 +3,7 @@
 Times are RFC 3339 in UTC, lengths of time are seconds.
 """
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 class DependencyDoc(TypedDict):
@@ -12,6 +12,15 @@ class DependencyDoc(TypedDict):
     job: str
     when: str
     status: str | None
+
+
+class RetryDoc(TypedDict):
+    """The waits between attempts; None: as it is set for all jobs."""
+
+    delay: float | None
+    factor: float | None
+    max_delay: float | None
+    jitter: float | None
 
 
 class JobDoc(TypedDict):
@@ -24,10 +33,17 @@ class JobDoc(TypedDict):
     command: str | None
     argv: list[str] | None
     name: str | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    result: Any
+    progress: float | str | None
     queue: str
     priority: int
     attempts: int
     max_attempts: int
+    retry: RetryDoc | None
+    retry_on_exit: list[int | str]
+    no_retry_on_exit: list[int | str]
     timeout: float | None
     env: dict[str, str]
     cwd: str | None

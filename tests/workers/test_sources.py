@@ -18,6 +18,7 @@ from tests.api.live import KEY, running
 from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.http_source import HttpSource
+from workers.parents import Parents
 from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
@@ -47,7 +48,7 @@ class Place:
         self.store = self._bench.store(policy)
         async with AsyncExitStack() as stack:
             source = await self._source(policy, stack)
-            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3))
+            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3, parents=Parents(source).document))
             lease_s = policy.lease_ms / 1000
             defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "drain_timeout": 0.5}
             worker = Worker(Settings(**{**defaults, **settings}), source, executor, limits)

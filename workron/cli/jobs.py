@@ -51,6 +51,12 @@ def ls(
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="only jobs of this queue")] = None,
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs of this name")] = None,
     workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="only jobs with this tag. May be repeated")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="only jobs whose metadata say so. May be repeated")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
     all_: Annotated[bool, typer.Option("--all", help="all of them")] = False,
     output: FormatOption = Format.TABLE,
@@ -59,8 +65,9 @@ def ls(
     """List jobs, the newest first."""
     if limit < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
+    about = _metadata(metadata or ())
     with connect(api) as client:
-        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow}
+        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow, "tag": tag, **about}
         jobs = client.jobs(limit=None if all_ else limit + 1, **filters)
         printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:
@@ -129,6 +136,13 @@ def retry(ids: Ids, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> 
         each = Each(ids, client.retry)
         print_table(each, output, OUTCOMES)
     return each.code
+
+
+def _metadata(items: Iterable[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in items]
+    if not all(equals for _, equals, _ in pairs):
+        raise typer.BadParameter("write it like KEY=VALUE", param_hint="--metadata")
+    return {f"metadata.{key}": value for key, _, value in pairs}
 
 
 def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
