@@ -46,7 +46,7 @@ class OutputWriter:
                 patch = replace(patch or OutputPatch(0, b"", attempt.output.total), progress=said)
             if patch is None:
                 continue
-            if len(patch.data) > room or len(calls[-1]) == MAX_PATCHES:
+            if not calls or len(patch.data) > room or len(calls[-1]) == MAX_PATCHES:
                 calls.append([])
                 room = MAX_BYTES
             calls[-1].append((attempt, patch))
