@@ -137,6 +137,7 @@ class Attempt:
         self.claim = claim
         self.deadline = deadline
         self.output = OutputBuffer()
+        self._has_parents = bool(claim.more and claim.more.get("parents"))
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -205,10 +206,6 @@ class Attempt:
             await asyncio.wait({waiter})
         if boottime_s() >= self.deadline:
             self.lose()
-
-    @property
-    def _has_parents(self) -> bool:
-        return bool(self.claim.more.get("parents"))
 
     async def _learn_of_parents(self) -> None:
         """Write down for the command how those jobs ended on which its own depends."""

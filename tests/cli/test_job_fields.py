@@ -28,7 +28,7 @@ def test_every_flag_becomes_its_field(workron: CommandLine) -> None:
     assert (job["tags"], job["metadata"]) == (["eu", "nightly"], {"team": "data=a", "n": 3})
     shown = workron("show", job["id"]).out
     for expected in (
-        "after 1m30s, at most 2h, factor 3, jitter 0.1, only on exit 1, 64-78, not on exit 2",
+        "after 1m30s, at most 2h00m, factor 3, jitter 0.1, only on exit 1, 64-78, not on exit 2",
         "eu, nightly",
         '{"team": "data=a", "n": 3}',
     ):

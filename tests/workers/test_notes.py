@@ -67,6 +67,7 @@ async def test_a_result_that_can_not_be_kept_is_told_and_the_job_is_done(
         "mkfifo $WORKRON_RESULT $WORKRON_CONTROL",
         "mkdir -p $WORKRON_RESULT/a/b $WORKRON_CONTROL",
         "ln -s /etc/passwd $WORKRON_RESULT; ln -s /dev/zero $WORKRON_CONTROL",
+        "ln -s /nowhere $WORKRON_RESULT; ln -s $WORKRON_CONTROL $WORKRON_CONTROL",
         ": > $WORKRON_RESULT; : > $WORKRON_CONTROL",
     ],
 )
