@@ -1,5 +1,6 @@
 """What workers report: heartbeats, output, and how attempts ended. None of it is ever shed."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -51,7 +52,10 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     if beat is Beat.LOST:
         raise await _why_lost(context, job_id, fence)
     if sent.progress is not None:
-        await context.store.attempts.write_output([(job_id, fence, OutputPatch(0, b"", 0, work.said(sent.progress)))])
+        with suppress(StoreFull):  # the lease is renewed all the same
+            await context.store.attempts.write_output(
+                [(job_id, fence, OutputPatch(0, b"", 0, work.said(sent.progress)))]
+            )
     answer = {"id": job_id, "state": beat, "lease_ms": context.store.policy.lease_ms}
     return schemas.json_response(answer)
 

@@ -15,6 +15,7 @@ from commands import alive, run, start
 from conftest import WaitUntil
 from scripted_source import Scripted, working
 
+from workers.ended import MAX_OUTPUT
 from workers.executor import Executor
 from workers.notes import PREFIX, Notes
 from workers.parents import Parents
@@ -275,3 +276,18 @@ async def test_the_guardian_removes_the_directory_of_a_worker_that_was_killed(
     await process.wait()
     await wait_until(lambda: not folder.exists())
     assert not alive(int(pid_file.read_text()))
+
+
+async def test_large_results_travel_in_calls_of_bounded_size(wait_until: WaitUntil, tmp_path: Path) -> None:
+    source = Scripted()
+    go = tmp_path / "go"
+    result = "{ printf '\"'; head -c 60000 /dev/zero | tr '\\0' x; printf '\"'; } > $WORKRON_RESULT"
+    script = f"until [ -e {go} ]; do sleep 0.01; done; {result}"
+    source.claims(*(Claim(f"job-{n}", n, 1, 30_000, script, None, "default", None, {}, None) for n in range(1, 41)))
+    async with working(source, slots=40) as worker:
+        await wait_until(lambda: len(worker._executor.attempts) == 40)
+        go.touch()
+        await wait_until(lambda: sum(map(len, source.results)) == 40)
+    sizes = [sum(len(one.outcome.result or "") for one in results) for results in source.results]
+    assert sum(sizes) == 40 * 60_002
+    assert max(sizes) <= MAX_OUTPUT
