@@ -2,14 +2,14 @@
 -- uses: core
 --
 -- ARGV[1]  id     of the job
--- ARGV[2]  skip   number of its first dependencies to pass over
+-- ARGV[2]  from   where to go on in its list of dependencies, as the last call answered; 1 at first
 -- ARGV[3]  limit  most dependencies to read, 1..200
 -- ARGV[4]  room   bytes of results to read at most; of those beyond only status and name are
 --
--- Returns {"PARENTS", more, {parent, status, name, result, left_out}, …}, '' for what a parent has not; more: 1 when
--- there are others behind; left_out: 1 when there was no room for its result; or {"UNKNOWN"}
+-- Returns {"PARENTS", next, {parent, status, name, result, left_out}, …}, '' for what a parent has not; next: where to
+-- go on, 0 at the end; left_out: 1 when there was no room for its result; or {"UNKNOWN"}
 
-local id, skip, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local id, from, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local edges = redis.call('HGET', job_key(id), 'depends_on')
 if not edges and redis.call('EXISTS', job_key(id)) == 0 then
@@ -29,15 +29,14 @@ local function look_at(parent)
   return { parent, row[1] or '', row[2] or '', result, fits and 0 or 1 }
 end
 
-local answer, at, more = { 'PARENTS', 0 }, 0, 0
-for edge in string.gmatch(edges or '', '%S+') do
-  at = at + 1
-  if at > skip + limit then
-    more = 1
-    break
-  elseif at > skip then
-    answer[#answer + 1] = look_at(string.match(edge, '^[^:]+'))
+local answer = { 'PARENTS', 0 }
+for _ = 1, limit do
+  local first, last = string.find(edges or '', '%S+', from)
+  if not first then
+    return answer
   end
+  answer[#answer + 1] = look_at(string.match(edges, '^[^: ]+', first))
+  from = last + 1
 end
-answer[2] = more
+answer[2] = from
 return answer

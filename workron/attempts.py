@@ -193,14 +193,14 @@ class Attempts:
     async def parents(self, job_id: str) -> list[Parent]:
         """Return how those ended that a job depends on, with results of at most `MAX_PARENTS` bytes together."""
         found: list[Parent] = []
-        more, room = True, MAX_PARENTS
-        while more:
-            reply = await self._scripts.parents(job_id, len(found), _PARENTS_AT_ONCE, room)
+        at, room = 1, MAX_PARENTS
+        while at:
+            reply = await self._scripts.parents(job_id, at, _PARENTS_AT_ONCE, room)
             if reply[0] == b"UNKNOWN":
                 raise NotFound("job", job_id)
             room -= sum(len(row[3]) for row in reply[2:])
             found += map(decode.parent, reply[2:])
-            more = bool(reply[1])
+            at = reply[1]
         return found
 
     async def news(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> News | None:
@@ -235,7 +235,7 @@ class Attempts:
 
 MAX_PARENTS: Final = 4 * 1024 * 1024
 """Bytes of results that are read for one job."""
-_PARENTS_AT_ONCE: Final = 50
+_PARENTS_AT_ONCE: Final = 100
 _OWN_TIME: Final = "own"
 _UNFINISHED: Final = [status.value for status in Status if status not in TERMINAL]
 

@@ -160,8 +160,8 @@ class Scripts:
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)
 
-    async def parents(self, job_id: str, skip: int, limit: int, room: int) -> Any:
-        return await self._run("parents", job_id, skip, limit, room)
+    async def parents(self, job_id: str, at: int, limit: int, room: int) -> Any:
+        return await self._run("parents", job_id, at, limit, room)
 
     async def cancel(self, job_id: str, run: str) -> Any:
         return await self._run("cancel", job_id, run, repeat=bool(run))

@@ -226,3 +226,20 @@ def test_what_can_not_be_kept_as_a_result_is_refused_with_a_reason(text: bytes, 
 )
 def test_what_is_kept_as_a_result_is_compact(text: bytes, kept: object) -> None:
     assert free_json.check(text, free_json.MAX_RESULT) == (text.decode() if kept is ... else kept)
+
+
+async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(valkey_url: str, namespace: str) -> None:
+    bench = Bench("valkey", valkey_url, namespace)
+    store = bench.store()
+    parents = [new_job() for _ in range(10_000)]
+    child = new_job(depends_on=after(*(parent.id for parent in parents)))
+    await submit(store, *parents, child)
+    big = json.dumps("x" * (free_json.MAX_RESULT - 2)).encode()
+    for parent in parents[:100]:
+        await bench.client.hset(bench.keys.job(parent.id), "result", big)
+    await bench.client.config_set("slowlog-log-slower-than", 10_000)
+    await bench.client.slowlog_reset()
+    told = await store.attempts.parents(child.id)
+    slow = [entry for entry in await bench.client.slowlog_get() if child.id.encode() in entry["command"]]
+    assert ([parent.id for parent in told], slow) == ([parent.id for parent in parents], [])
+    await bench.aclose()
