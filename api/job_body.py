@@ -29,6 +29,7 @@ from api.fields import (
     fits,
     or_with_a_point,
 )
+from api.job_fields import ListOfExitCodes, Metadata, Retry, Tags
 from workron import ids, models
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
 
@@ -108,10 +109,20 @@ class NewJob(Body):
     """Run it as many tasks; the job itself ends when all of them have."""
     name: Name | None = None
     """A label for people; need not be unique, except within a workflow."""
+    tags: Tags = Field(default_factory=list)
+    """Labels to find it by; more than one job may have them."""
+    metadata: Metadata = Field(default_factory=dict)
+    """Whatever else is to be known of it: at most 16 KiB of JSON, that Workron only keeps and finds it by."""
     queue: QueueName = DEFAULT_QUEUE
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
     """9 is started first."""
     max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
+    retry: Retry | None = None
+    """How long to wait before a failed attempt is followed by the next."""
+    retry_on_exit: ListOfExitCodes = Field(default_factory=list)
+    """Exit codes and ranges like `64-78`: after others there is no further attempt. Empty: after any there is."""
+    no_retry_on_exit: ListOfExitCodes = Field(default_factory=list)
+    """Exit codes and ranges after which there is no further attempt, whatever else is said."""
     timeout: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds after which an attempt is stopped and counts as failed."""
     delay: Annotated[Seconds, Field(ge=0)] | None = None
@@ -188,9 +199,14 @@ class NewJob(Body):
             argv=self.argv,
             array=None if self.array is None else self.array.to_new_array(),
             name=self.name,
+            tags=self.tags,
+            metadata=self.metadata,
             queue=self.queue,
             priority=self.priority,
             max_attempts=self.max_attempts,
+            retry=None if self.retry is None else self.retry.to_policy(),
+            retry_on_exit=self.retry_on_exit,
+            no_retry_on_exit=self.no_retry_on_exit,
             timeout_ms=None if self.timeout is None else max(1, round(self.timeout * 1000)),
             delay_ms=None if self.delay is None else round(self.delay * 1000),
             run_at_ms=None if self.run_at is None else epoch_ms(self.run_at),

@@ -1,12 +1,15 @@
 """The bodies that workers send: strict models, and their way into the store's nouns."""
 
 import base64
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from api.fields import ID_PATTERN, RFC3339, Body, QueueName, epoch_ms, or_with_a_point
-from workers.output import harmless, last_bytes
+from api.fields import ID_PATTERN, RFC3339, Body, QueueName, Seconds, epoch_ms, or_with_a_point
+from api.job_fields import AnyResult, Progress
+from workers.output import first_line, harmless, last_bytes
+from workron import free_json
 from workron.errors import InvalidRequest, TooLarge
 from workron.exchange import MAX_BEATS, MAX_RESULTS
 from workron.models import (
@@ -87,6 +90,12 @@ class OutputPiece(Body):
         return output_patch(self.offset, data, self.total)
 
 
+def said(progress: float | str | None) -> str | None:
+    """Return a progress as it is stored: one line for people."""
+    text = progress if isinstance(progress, str) or progress is None else f"{progress:.12g}"
+    return None if text is None else first_line(text)
+
+
 def output_patch(offset: int, data: bytes, total: int | None) -> OutputPatch:
     """Return a patch; TooLarge if it would stand outside of what is stored."""
     if offset + len(data) > STORED:
@@ -104,9 +113,18 @@ class Report(Body):
     """One paragraph for people; its last 4 KiB are kept."""
     output: OutputPiece | None = None
     """The last piece of the output, or all of it."""
+    result: AnyResult = None
+    """JSON of at most 64 KiB, to be shown with the job and to those that depend on it."""
+    progress: Progress | None = None
+    """How far it came."""
 
     def success(self) -> Outcome:
-        return Outcome(None, exit_code=self.exit_code or 0)
+        """Return it as a success; `error` is a remark on it then."""
+        code, error = self.exit_code or 0, _harmless(self.error)
+        return Outcome(None, code, error=error, result=self._result(), progress=said(self.progress))
+
+    def _result(self) -> str | None:
+        return None if self.result is None else free_json.write(self.result, free_json.MAX_RESULT).decode()
 
 
 class FailureReport(Report):
@@ -115,12 +133,16 @@ class FailureReport(Report):
     reason: FailureReason | None = None
     """`signal` by default if there is one, else `exit_code`."""
     signal: Annotated[int, Field(ge=1, le=128), or_with_a_point] | None = None
+    retry_after: Annotated[Seconds, Field(ge=0)] | None = None
+    """Seconds to wait before the next attempt, if there is one: in place of the wait that the job's policy says."""
 
     def failure(self) -> Outcome:
         by_default = Reason.EXIT_CODE if self.signal is None else Reason.SIGNAL
         reason = by_default if self.reason is None else Reason(self.reason)
-        error = None if self.error is None else last_bytes(harmless(self.error), _ERROR_BYTES)
-        return Outcome(reason, self.exit_code, self.signal, error)
+        after_ms = None if self.retry_after is None else round(self.retry_after * 1000)
+        return Outcome(
+            reason, self.exit_code, self.signal, _harmless(self.error), after_ms, self._result(), said(self.progress)
+        )
 
 
 class JobResult(FailureReport):
@@ -134,10 +156,21 @@ class JobResult(FailureReport):
         return Result(self.id, self.fence, outcome, self.output.to_patch() if self.output else None)
 
 
+def _harmless(error: str | None) -> str | None:
+    return None if error is None else last_bytes(harmless(error), _ERROR_BYTES)
+
+
 class MaybeFenced(Body):
     """The claim that is meant."""
 
     fence: Fence | None = None
+
+
+class JobBeat(MaybeFenced):
+    """The claim that is meant, and how far it is."""
+
+    progress: Progress | None = None
+    """A number or a text: shown with the job."""
 
 
 class ClaimPart(Body):
@@ -159,9 +192,15 @@ class NewExchange(Body):
 
 
 class NewOutput(Held):
-    """A piece of the output of one of many attempts."""
+    """A piece of the output of one of many attempts, and how far it is; one of both may be left out."""
 
-    output: OutputPiece
+    output: OutputPiece | None = None
+    progress: Progress | None = None
+
+    def to_patch(self) -> OutputPatch:
+        patch = OutputPatch(0, b"", 0) if self.output is None else self.output.to_patch()
+        progress = said(self.progress)
+        return replace(patch, progress="" if progress is None and self.output is None else progress)
 
 
 class NewOutputs(Body):

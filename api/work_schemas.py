@@ -1,6 +1,6 @@
 """The documents that workers get: models for the OpenAPI document, plain dicts for speed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from api.schemas import Answer, Job
@@ -17,6 +17,8 @@ class Claim(Job):
     """Grows with every claim; send it with every report."""
     lease_ms: int
     """Heartbeats renew the lease. Count it from when the claim was asked for."""
+    more: dict[str, Any]
+    """What few jobs need of their worker; empty for most."""
 
 
 class ClaimList(Answer):
@@ -85,6 +87,20 @@ class Cancels(Answer):
     """Whether to send the next heartbeat now: its answer says what is wanted."""
 
 
+class Parent(Answer):
+    id: str
+    status: Status | None
+    """Null once it is no longer stored."""
+    name: str | None
+    result: Any
+    left_out: bool
+    """Whether there was no room for its result."""
+
+
+class ParentList(Answer):
+    data: list[Parent]
+
+
 class ExchangedResult(Answer):
     id: str
     fence: int
@@ -121,8 +137,19 @@ class Exchange(Answer):
     lease_ms: int
 
 
-def claim_document(claim: models.Claim, job: Mapping[str, Any]) -> dict[str, Any]:
-    return {**job, "attempt": claim.attempt, "fence": claim.fence, "lease_ms": claim.lease_ms}
+def claim_document(claim: models.Claim, job: dict[str, Any]) -> dict[str, Any]:
+    attempt = {"attempt": claim.attempt, "fence": claim.fence, "lease_ms": claim.lease_ms, "more": claim.more}
+    return job | attempt
+
+
+def parent_document(parent: models.Parent) -> dict[str, Any]:
+    return {
+        "id": parent.id,
+        "status": parent.status,
+        "name": parent.name,
+        "result": parent.result,
+        "left_out": parent.left_out,
+    }
 
 
 def ended_document(finished: Finished) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 -- finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core ends edges arrays claims outputs unfenced
+-- uses: core ends edges arrays claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --
@@ -11,12 +11,13 @@
 -- ARGV[6]  floor         highest fence that the caller has seen
 -- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
 -- ARGV[8]  inbox         name of the list that tells of a parked request's claims (see claim)
--- ARGV[9]  retry_ms      wait before the second attempt, ms; doubles with each further one
--- ARGV[10]  retry_max_ms  longest wait between two attempts, ms
+-- ARGV[9]  retry_ms      wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
+-- ARGV[10]  retry_max_ms  longest wait between two attempts, ms, of such jobs
 -- ARGV[11]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
 --                        a fence may also be `safe` or `always`: see lib/unfenced
 -- ARGV[12..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
---                        output offset ('' for none), output total, output data
+--                        output offset ('' for none), output total, output data, retry_after (wait that the job asked
+--                        for, ms, '' for none), result (JSON, '' for none), progress ('' for none)
 --
 -- Returns {word of the claim (see claim) | "NONE", next_due_ms, propagate, results, claim, …}
 -- propagate: 1 when edges are left to visit
@@ -26,13 +27,7 @@ local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[
 local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local retry_ms, retry_max_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
 local successes = ARGV[11]
-local WIDTH, EDGES = 10, 200
-
--- Exponential backoff with jitter: between half and all of base × 2^(attempt - 1), at most the cap.
-local function backoff(attempt, jitter)
-  local full = math.min(retry_ms * 2 ^ math.min(attempt - 1, 40), retry_max_ms)
-  return math.floor(full * (0.5 + 0.5 * jitter))
-end
+local WIDTH, EDGES = 13, 200
 
 -- Accept an attempt's outcome under its fence; `write` stores its last output then.
 local function finish(id, fence, outcome, jitter, write)
@@ -54,7 +49,8 @@ local function finish(id, fence, outcome, jitter, write)
     write(fence)
   end
   outcome.fence = fence
-  return { 'ACCEPTED', conclude(job, outcome, outcome.reason and backoff(job.attempts, jitter)) }
+  local wait = outcome.reason and wait_after(job, outcome, retry_ms, retry_max_ms, jitter)
+  return { 'ACCEPTED', conclude(job, outcome, wait) }
 end
 
 local function finish_safely(id, ...)
@@ -69,7 +65,15 @@ end
 -- A full server keeps the result and does without the output.
 local function finish_in_full(at)
   local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
-  local outcome = { reason = reason, exit_code = ARGV[at + 3], signal = ARGV[at + 4], error = ARGV[at + 5] }
+  local outcome = {
+    reason = reason,
+    exit_code = ARGV[at + 3],
+    signal = ARGV[at + 4],
+    error = ARGV[at + 5],
+    retry_after_ms = tonumber(ARGV[at + 10]),
+    result = ARGV[at + 11],
+    progress = ARGV[at + 12],
+  }
   local has_output = ARGV[at + 7] ~= '' and not redis.call('HGET', KEYS[1], 'full')
   return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), has_output and function(running)
     write_output(id, running, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])

@@ -3,13 +3,16 @@
 The store's tests end with it. It counts everything anew from the job hashes.
 """
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 
 from redis.asyncio import Redis
 
+from workron.free_json import MAX_METADATA, MAX_RESULT, write
 from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, Status
+from workron.retries import pack, unpack
 
 Row = Mapping[str, str]
 INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
@@ -17,6 +20,21 @@ INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
 
 def _is_task(row: Row, array: str) -> bool:
     return row.get("array", "").startswith(array)
+
+
+def own_words(row: Row) -> Iterator[str]:
+    """What is wrong with what a job says of itself, in words."""
+    if "progress" in row and row["status"] not in {"running", *TERMINAL}:
+        yield f"{row['status']}, but with the progress of an attempt"
+    for name, limit in (("result", MAX_RESULT), ("metadata", MAX_METADATA)):
+        try:
+            write(json.loads(row.get(name, "null")), limit)
+        except ValueError as error:
+            yield f"its {name} {error}"
+    if "retry" in row and pack(*unpack(row["retry"])) != row["retry"]:
+        yield f"its policy {row['retry']!r} is written in another way"
+    if ("depends_on" in row) != bool(json.loads(row.get("more", "{}")).get("parents")):
+        yield "its worker is told of parents, or not, against its dependencies"
 
 
 class Audit:
@@ -39,6 +57,7 @@ class Audit:
         found += await self._arrays()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
+            found += [f"{job_id}: {problem}" for problem in own_words(row)]
         return found
 
     async def _hash(self, key: str | bytes) -> Row:

@@ -18,6 +18,7 @@ from workron.models import (
     ClaimRequest,
     Finished,
     OutputPatch,
+    Parent,
     Result,
     Status,
     Verdict,
@@ -84,6 +85,9 @@ class Scripted:
             raise StoreUnavailable("away")
         self.written += [patch for _, _, patch in patches]
         return [Kept.STORED] * len(patches)
+
+    async def parents(self, job_id: str) -> list[Parent]:
+        return []
 
     async def news(self, worker: str) -> News | None:
         return await self.inbox.get()

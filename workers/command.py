@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
@@ -29,9 +30,15 @@ def allowed_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     return {name: value for name, value in environ.items() if name in _ALLOWED or name.startswith(b"LC_")}
 
 
-def program_for(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> Program:
-    """Return what to execute for a claim; ValueError if its text can't be passed to a program at all."""
+def program_for(
+    claim: Claim, environment: Mapping[bytes, bytes], guard: str, files: Mapping[bytes, bytes] = MappingProxyType({})
+) -> Program:
+    """Return what to execute for a claim; ValueError if its text can't be passed to a program at all.
+
+    `files` are the variables that name the attempt's files.
+    """
     env = _environment(claim, environment, guard)
+    env.update(files)
     cwd = _encode(claim.cwd) if claim.cwd is not None else None
     if claim.command is None:
         argv = tuple(_encode(argument) for argument in claim.argv or ())

@@ -11,7 +11,7 @@ from workron.exchange import MAX_RESULTS
 from workron.models import Finished, Outcome, Verdict
 
 MAX_OUTPUT: Final = 1_000_000
-"""Bytes of output in one call."""
+"""Bytes of output and results in one call."""
 
 Ending = tuple[Attempt, Outcome]
 
@@ -38,7 +38,7 @@ class Ended:
         left: list[Ending] = []
         room = MAX_OUTPUT
         for attempt, outcome in self._waiting:
-            size = attempt.output.untaken
+            size = attempt.output.untaken + len(outcome.result or "")
             late = attempt.stopped or attempt.claim.fence in self._output.under_way
             if late or len(batch) == MAX_RESULTS or (batch and size > room):
                 left.append((attempt, outcome))

@@ -7,7 +7,7 @@ when its lease ends. Timeout, cancel and stop are TERM to its whole process grou
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
@@ -16,13 +16,19 @@ from workers.command import allowed_environment, program_for, why_not_started
 from workers.exits import Exits
 from workers.guard import Guardian
 from workers.guardian import boottime_s
+from workers.notes import Notes, with_notes
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
 from workers.process import Halted, Launcher, Process
 from workron.models import Claim, Outcome
 
+FetchParents = Callable[[str], Awaitable[bytes]]
 _OOM_SCORE_STEP: Final = 500
 _OOM_SCORE_MAX: Final = 1000
+
+
+async def _no_parents(_: str) -> bytes:
+    return b"{}"
 
 
 class Executor:
@@ -36,11 +42,15 @@ class Executor:
         *,
         kill_grace_s: float,
         halted: Callable[[], bool] = lambda: False,
+        parents: FetchParents = _no_parents,
         environ: Mapping[bytes, bytes] = os.environb,
     ) -> None:
         self.kill_grace_s = kill_grace_s
         self.halted: Final = halted
         """Whether no command is to be started any more; what has not begun then is stopped before it does."""
+        self.parents: Final = parents
+        """Returns the JSON that tells the command of a job (its id) how those ended that it depends on."""
+        self.notes: Final = Notes()
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
@@ -54,8 +64,9 @@ class Executor:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._exits = Exits()
         self.launcher = Launcher(self._exits, self.halted)
+        self.notes.open()
         try:
-            await self.guardian.start(self._exits)
+            await self.guardian.start(self._exits, self.notes.folder)
         except BaseException:
             self._close()
             raise
@@ -75,6 +86,7 @@ class Executor:
     def _close(self) -> None:
         self.launcher.close()
         self._exits.close()
+        self.notes.close()
 
     @property
     def attempts(self) -> Mapping[int, "Attempt"]:
@@ -125,6 +137,7 @@ class Attempt:
         self.claim = claim
         self.deadline = deadline
         self.output = OutputBuffer()
+        self._has_parents = bool(claim.more and claim.more.get("parents"))
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -168,16 +181,21 @@ class Attempt:
     async def _run(self) -> Outcome:
         try:
             await self._be_guarded()
+            if self._has_parents:
+                await self._learn_of_parents()
             status = None
             if self._ending is None:
                 process = self._start()
                 await process.exited
                 status = self._finish(process)
-            return outcome_of(self.claim, self._ending, status, self.output)
+            outcome = outcome_of(self.claim, self._ending, status, self.output)
+            return with_notes(outcome, self._executor.notes.take(self.claim.fence, parents=self._has_parents))
         except Halted:
+            self._executor.notes.take(self.claim.fence, parents=self._has_parents)
             self._end(Ending.STOP)
             return outcome_of(self.claim, self._ending, None, self.output)
         except StartError as error:
+            self._executor.notes.take(self.claim.fence, parents=self._has_parents)
             return not_started(str(error))
         finally:
             for timer in self._timers:
@@ -191,10 +209,26 @@ class Attempt:
         if boottime_s() >= self.deadline:
             self.lose()
 
+    async def _learn_of_parents(self) -> None:
+        """Write down for the command how those jobs ended on which its own depends."""
+        if self._ending is not None:
+            return
+        self._waiter = waiter = self._loop.create_task(self._write_parents())
+        await asyncio.wait({waiter})
+        if not waiter.cancelled() and (error := waiter.exception()) is not None:
+            raise StartError(f"the results of the jobs that it depends on can't be had: {error}") from error
+        if boottime_s() >= self.deadline:
+            self.lose()
+
+    async def _write_parents(self) -> None:
+        data = await self._executor.parents(self.claim.id)
+        self._executor.notes.write_parents(self.claim.fence, data)
+
     def _start(self) -> Process:
         executor = self._executor
         try:
-            program = program_for(self.claim, executor.environment, self._guardian.token)
+            files = executor.notes.variables(self.claim.fence, parents=self._has_parents)
+            program = program_for(self.claim, executor.environment, self._guardian.token, files)
             self._process = process = executor.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
             raise StartError(why_not_started(self.claim, error)) from error

@@ -48,6 +48,7 @@ class Guardian:
         """The process now on guard."""
         self._loop: asyncio.AbstractEventLoop
         self._exits: Exits
+        self._folder: str | None = None
         self._held: dict[int, Held] = {}
         self._pipe = -1
         self._ready = -1
@@ -59,8 +60,9 @@ class Guardian:
         self._closing = False
         self._gone = asyncio.Event()
 
-    async def start(self, exits: Exits) -> None:
-        """Start the guardian process; StartupError if that is impossible."""
+    async def start(self, exits: Exits, folder: str | None = None) -> None:
+        """Start the guardian process; StartupError if that is impossible. It removes the folder if we can't."""
+        self._folder = folder
         self._loop = asyncio.get_running_loop()
         self._exits = exits
         self._restart()
@@ -179,7 +181,7 @@ class Guardian:
             self._ready, ready = os.pipe()
             handed_over.callback(os.close, ready)
             popen = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-S", _PROGRAM, self.token],
+                [sys.executable, "-I", "-S", _PROGRAM, self.token, *([self._folder] if self._folder else [])],
                 env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                 cwd="/",
                 stdin=pipe,

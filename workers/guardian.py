@@ -1,6 +1,6 @@
 """The guardian: a small process beside each worker that kills what the worker can't kill any more.
 
-    python -I -S guardian.py TOKEN < pipe > ready
+    python -I -S guardian.py TOKEN [FOLDER] < pipe > ready
 
 It reads lines from the pipe and acts in two cases: the pipe ends, so the worker is gone, and everything it ran is
 killed; or the deadline of an attempt passes, so the worker is stopped or cut off, and that attempt is killed.
@@ -12,7 +12,8 @@ killed; or the deadline of an attempt passes, so the worker is stopped or cut of
     sweep FENCE                 the same, and whatever it started elsewhere has to go too
 
 Killed are the process group and every process whose environment has WORKRON_GUARD=TOKEN and the WORKRON_FENCE of
-the attempt: a command between its start and `group`, or a daemon that left the group.
+the attempt: a command between its start and `group`, or a daemon that left the group. When the worker is gone, FOLDER
+(the files of its commands, see `notes.py`) is removed.
 
 Why a process group's number is safe to use: it can't be given to anybody else before the group's first process is
 reaped, and the worker writes `end` before it reaps. All that was written is read before anything is killed. A
@@ -196,7 +197,21 @@ def kill_if_marked(pid: int, marker: bytes, marks: set[bytes]) -> bool:
     return False
 
 
-def main(token: str) -> None:
+def remove(folder: str) -> None:
+    """Remove a folder with all that is in it, as far as possible; links are not followed."""
+    for path, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name))
+        for name in folders:
+            with contextlib.suppress(OSError):
+                inner = os.path.join(path, name)
+                os.unlink(inner) if os.path.islink(inner) else os.rmdir(inner)
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
+def main(token: str, folder: str | None = None) -> None:
     """Run with the pipe as standard input; say on standard output when it is in force."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -204,7 +219,9 @@ def main(token: str) -> None:
     os.write(1, b"ready\n")
     os.close(1)
     Guard(0, token).run()
+    if folder is not None:
+        remove(folder)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -27,6 +27,7 @@ from workron.models import (
     ClaimRequest,
     Finished,
     OutputPatch,
+    Parent,
     Result,
     Status,
     Verdict,
@@ -127,9 +128,13 @@ class HttpSource:
             await self._send("POST", "/exchange", {"worker_id": self._worker, "released": released})
 
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
-        data = [{"id": job_id, "fence": fence, "output": _output(patch)} for job_id, fence, patch in patches]
+        data = [_piece(job_id, fence, patch) for job_id, fence, patch in patches]
         answer = await self._send("POST", "/outputs", {"data": data})
         return [Kept(piece["state"]) for piece in answer["data"]]
+
+    async def parents(self, job_id: str) -> list[Parent]:
+        answer = await self._send("GET", f"/jobs/{quote(job_id, safe='')}/parents")
+        return [_parent(parent) for parent in answer["data"]]
 
     async def news(self, worker: str) -> News | None:
         news = await self._news.get()
@@ -273,6 +278,11 @@ def _output(patch: OutputPatch) -> dict[str, Any]:
     return {"offset": patch.offset, "total": patch.total, "base64": base64.b64encode(patch.data).decode()}
 
 
+def _piece(job_id: str, fence: int, patch: OutputPatch) -> dict[str, Any]:
+    output = _output(patch) if patch.data or patch.progress is None else None
+    return {"id": job_id, "fence": fence, "output": output, "progress": patch.progress}
+
+
 def _result(result: Result) -> dict[str, Any]:
     outcome = result.outcome
     return {
@@ -282,8 +292,16 @@ def _result(result: Result) -> dict[str, Any]:
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
         "error": outcome.error,
+        "retry_after": None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1000,
+        "result": None if outcome.result is None else orjson.loads(outcome.result),
+        "progress": outcome.progress,
         "output": None if result.output is None else _output(result.output),
     }
+
+
+def _parent(document: Mapping[str, Any]) -> Parent:
+    status = None if document["status"] is None else Status(document["status"])
+    return Parent(document["id"], status, document["name"], document["result"], document["left_out"])
 
 
 def _finished(answer: Mapping[str, Any]) -> Finished:

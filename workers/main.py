@@ -8,6 +8,7 @@ from functools import partial
 
 from workers.batch import Limits
 from workers.executor import Executor
+from workers.parents import Parents
 from workers.source import JobSource
 from workers.worker import Worker
 from workron import collector, lifeline, logs
@@ -41,7 +42,8 @@ async def _run(settings: Settings, limits: Limits) -> int:
             if connected is None:
                 return 0
             source, settings = connected
-            executor = Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told)
+            parents = Parents(source).document
+            executor = Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told, parents=parents)
             await _work(Worker(settings, source, await stack.enter_async_context(executor), limits), signals)
     return 0
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, OutputPatch
 
+LONGEST_LINE: Final = 200
 _SLACK: Final = 64 * 1024
 """The tail may grow by this much before it is cut back, so that not every write moves it."""
 
@@ -27,6 +28,11 @@ def last_bytes(text: str, limit: int) -> str:
     ellipsis = "…"
     room = limit - len(ellipsis.encode())
     return ellipsis + data[-room:].decode(errors="ignore") if room > 0 else ""
+
+
+def first_line(text: str) -> str:
+    """Return the first line as harmless text of at most `LONGEST_LINE` characters."""
+    return harmless(text.strip().split("\n", 1)[0])[:LONGEST_LINE].rstrip()
 
 
 class OutputBuffer:

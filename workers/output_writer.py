@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from workers.executor import Attempt
+from workers.notes import Notes
 from workers.source import JobSource
 from workron.errors import StoreUnavailable
 from workron.exchange import Kept
@@ -19,9 +21,10 @@ MAX_BYTES: Final = 1_000_000
 class OutputWriter:
     """Writes out what gathers, in calls of bounded size."""
 
-    def __init__(self, source: JobSource, delivered: asyncio.Event) -> None:
+    def __init__(self, source: JobSource, delivered: asyncio.Event, notes: Notes) -> None:
         self._source = source
         self._delivered = delivered
+        self._notes = notes
         self.under_way: set[int] = set()
         """Fences whose output is in a call now: their result has to wait for it, or it would overtake."""
 
@@ -31,14 +34,19 @@ class OutputWriter:
             await self.tick(attempts)
 
     async def tick(self, attempts: Collection[Attempt]) -> None:
-        """Send what the running attempts have written since the last time."""
+        """Send what the running attempts have written since the last time, and how far they say they are."""
+        progress = dict(self._notes.progress()) if attempts else {}
         calls: list[list[tuple[Attempt, OutputPatch]]] = []
         room = 0
         for attempt in attempts:
-            patch = None if attempt.task.done() else attempt.output.take()
+            if attempt.task.done():
+                continue
+            patch = attempt.output.take()
+            if said := progress.get(attempt.claim.fence):
+                patch = replace(patch or OutputPatch(0, b"", attempt.output.total), progress=said)
             if patch is None:
                 continue
-            if len(patch.data) > room or len(calls[-1]) == MAX_PATCHES:
+            if not calls or len(patch.data) > room or len(calls[-1]) == MAX_PATCHES:
                 calls.append([])
                 room = MAX_BYTES
             calls[-1].append((attempt, patch))
@@ -58,4 +66,6 @@ class OutputWriter:
             self._delivered.set()
         for (attempt, patch), state in zip(call, kept, strict=True):
             if state is Kept.FULL:
-                attempt.output.put_back(patch)
+                if patch.data:
+                    attempt.output.put_back(patch)
+                self._notes.forget(attempt.claim.fence)

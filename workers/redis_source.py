@@ -8,7 +8,7 @@ from workron.connection import Connection
 from workron.errors import StoreUnavailable
 from workron.exchange import Exchanged, Kept, News
 from workron.fleet import Beats
-from workron.models import ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.models import ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 from workron.store import Store
 
 
@@ -49,6 +49,9 @@ class RedisSource:
 
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
         return await self._store.attempts.write_output(patches)
+
+    async def parents(self, job_id: str) -> list[Parent]:
+        return await self._store.attempts.parents(job_id)
 
     async def news(self, worker: str) -> News | None:
         if self._inbox is None:

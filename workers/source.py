@@ -5,7 +5,7 @@ from typing import Protocol
 
 from workron.exchange import Exchanged, Kept, News
 from workron.fleet import Beats
-from workron.models import ClaimRequest, OutputPatch, Result, WorkerInfo
+from workron.models import ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 
 
 class JobSource(Protocol):
@@ -31,6 +31,9 @@ class JobSource(Protocol):
 
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
         """Store what running attempts (job, fence) have written; answers in this order."""
+
+    async def parents(self, job_id: str) -> list[Parent]:
+        """Return how the jobs ended that this one depends on, with their results."""
 
     async def news(self, worker: str) -> News | None:
         """Wait for news of a parked request; None when some time has passed without any."""

@@ -78,7 +78,7 @@ class Worker:
         """Set when a second call is worth its while."""
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = Outage()
-        self._output = OutputWriter(source, self._changed)
+        self._output = OutputWriter(source, self._changed, executor.notes)
         self._ended = Ended(self._output)
         every_s, about = settings.heartbeat_s, self._info
         self._heartbeat = Heartbeat(source, executor, every_s, about, self._held_pairs, self._drain, self._outage)

@@ -23,6 +23,7 @@ from workron.models import (
     Finished,
     Outcome,
     OutputPatch,
+    Parent,
     Reason,
     Result,
     Status,
@@ -180,13 +181,27 @@ class Attempts:
         reply = await self._scripts.withdraw(request.worker, request.request_id, inbox, " ".join(request.queues))
         return bool(reply[0] == b"WITHDRAWN")
 
-    async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
+    async def write_output(self, patches: Sequence[tuple[str, int | Unfenced, OutputPatch]]) -> list[Kept]:
         """Store what running attempts (id, fence) have written since the last call; answers in this order."""
         flat: list[Arg] = []
         for job_id, fence, patch in patches:
-            flat += [job_id, fence, patch.offset, patch.total, patch.data]
+            offset = patch.offset if patch.data or patch.progress is None else ""
+            flat += [job_id, fence, offset, patch.total, patch.data, patch.progress or ""]
         reply = await self._scripts.output(flat)
         return [Kept(word.decode()) for word in reply[1:]]
+
+    async def parents(self, job_id: str) -> list[Parent]:
+        """Return how those ended that a job depends on, with results of at most `MAX_PARENTS` bytes together."""
+        found: list[Parent] = []
+        at, room = 1, MAX_PARENTS
+        while at:
+            reply = await self._scripts.parents(job_id, at, _PARENTS_AT_ONCE, room)
+            if reply[0] == b"UNKNOWN":
+                raise NotFound("job", job_id)
+            room -= sum(len(row[3]) for row in reply[2:])
+            found += map(decode.parent, reply[2:])
+            at = reply[1]
+        return found
 
     async def news(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> News | None:
         """Wait for news of parked requests; None after the time (at most `BLOCK_S`)."""
@@ -218,6 +233,9 @@ class Attempts:
                     yield worker, "", 0
 
 
+MAX_PARENTS: Final = 4 * 1024 * 1024
+"""Bytes of results that are read for one job."""
+_PARENTS_AT_ONCE: Final = 100
 _OWN_TIME: Final = "own"
 _UNFINISHED: Final = [status.value for status in Status if status not in TERMINAL]
 
@@ -231,7 +249,9 @@ def _drain(wish: str) -> Drain | None:
 
 def _is_plain(result: Result) -> bool:
     """Whether id and fence say all: the usual success, without output."""
-    return result.output is None and result.outcome.reason is None
+    outcome = result.outcome
+    bare = outcome.error is None and outcome.result is None and outcome.progress is None
+    return bare and result.output is None and outcome.reason is None
 
 
 def _result_args(result: Result) -> list[Arg]:
@@ -249,6 +269,9 @@ def _result_args(result: Result) -> list[Arg]:
         blank(outcome.error),
         f"{random.random():.3f}",  # noqa: S311 - jitter, not a secret
         *output,
+        blank(outcome.retry_after_ms),
+        blank(outcome.result),
+        blank(outcome.progress),
     ]
 
 

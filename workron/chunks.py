@@ -7,6 +7,7 @@ from typing import Final
 
 import orjson
 
+from workron import retries
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -50,25 +51,36 @@ def fields(job: NewJob) -> list[str | bytes]:
                 parts += ("array_follows", f"{edge.job} {edge.when}")
     if job.name is not None:
         parts += ("name", job.name)
+    if job.tags:
+        parts += ("tags", orjson.dumps(list(job.tags)))
+    if job.metadata:
+        parts += ("metadata", orjson.dumps(dict(job.metadata)))
     if job.queue != DEFAULT_QUEUE:
         parts += ("queue", job.queue)
     if job.priority != DEFAULT_PRIORITY:
         parts += ("priority", str(job.priority))
     if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
         parts += ("max_attempts", str(job.max_attempts))
+    if job.retry is not None or job.retry_on_exit or job.no_retry_on_exit:
+        parts += ("retry", retries.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
     if job.env:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
         parts += ("cwd", job.cwd)
-    if job.more:
-        parts += ("more", orjson.dumps(dict(job.more)))
+    if job.more or job.depends_on:
+        parts += ("more", _more(job))
     if holds := job.holds + ("A" if job.array else ""):
         parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts
+
+
+def _more(job: NewJob) -> bytes:
+    """What only the worker needs; `parents`: it has to ask for the results of those that the job depends on."""
+    return orjson.dumps({**job.more, "parents": True} if job.depends_on else dict(job.more))
 
 
 @dataclass(slots=True)

@@ -74,8 +74,8 @@ class Client:
         params = {"wait": f"{wait_s:.3f}"} if wait_s else {}
         return cast(JobDoc, self._get(_path("jobs", job_id), params, timeout_s=wait_s + ANSWER_S))
 
-    def jobs(self, *, limit: int | None = None, **filters: str | None) -> Iterator[JobDoc]:
-        """Yield jobs, newest first, all or up to `limit`. Filters: status, queue, name, workflow.
+    def jobs(self, *, limit: int | None = None, **filters: str | Sequence[str] | None) -> Iterator[JobDoc]:
+        """Yield jobs, newest first, all or up to `limit`. Filters: status, queue, name, workflow, tag, metadata.KEY.
 
         A page may be empty although more follow: the API looks at a bounded number of jobs for each.
         """
@@ -155,7 +155,9 @@ class Client:
     def _submit(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Any:
         return self._post(path, body, {"Idempotency-Key": idempotency_key or uuid.uuid4().hex})
 
-    def _get(self, path: str, params: Mapping[str, str] | None = None, *, timeout_s: float = ANSWER_S) -> Any:
+    def _get(
+        self, path: str, params: Mapping[str, str | Sequence[str]] | None = None, *, timeout_s: float = ANSWER_S
+    ) -> Any:
         return self._transport.document("GET", path, params=params, timeout=timeout_s)
 
     def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:

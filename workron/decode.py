@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from workron import retries
 from workron.fleet import WorkerState, WorkerStatus
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
@@ -18,6 +19,7 @@ from workron.models import (
     DependencyState,
     Job,
     Output,
+    Parent,
     Reason,
     Status,
     Task,
@@ -26,6 +28,7 @@ from workron.models import (
 )
 
 Row = Mapping[str, bytes]
+_ANY: Final = retries.unpack(retries.pack(None, (), ()))
 
 
 def text(value: bytes | None) -> str | None:
@@ -78,6 +81,7 @@ def job(
     """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
     argv = fields.get("argv")
+    retry, retry_on_exit, no_retry_on_exit = retries.unpack(text(fields["retry"]) or "") if "retry" in fields else _ANY
     return Job(
         id=job_id,
         run=number(fields.get("run")) or 1,
@@ -88,10 +92,17 @@ def job(
         array=array(fields, about_array),
         task=task(fields, value),
         name=text(fields.get("name")),
+        tags=tuple(orjson.loads(fields["tags"])) if "tags" in fields else (),
+        metadata=orjson.loads(fields["metadata"]) if "metadata" in fields else {},
+        result=orjson.loads(fields["result"]) if "result" in fields else None,
+        progress=text(fields.get("progress")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
         attempts=number(fields.get("attempts")) or 0,
         max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
+        retry=retry,
+        retry_on_exit=retry_on_exit,
+        no_retry_on_exit=no_retry_on_exit,
         timeout_ms=number(fields.get("timeout_ms")),
         env=orjson.loads(fields["env"]) if "env" in fields else {},
         cwd=text(fields.get("cwd")),
@@ -110,6 +121,18 @@ def job(
         ),
         caused_by=text(fields.get("caused_by")),
         workflow=text(fields.get("workflow")),
+    )
+
+
+def parent(reply: Sequence[bytes | int]) -> Parent:
+    """A row of `parents`: {parent, status, name, result, left_out}, empty for what it has not."""
+    job_id, status, name, result = (part if isinstance(part, bytes) else b"" for part in reply[:4])
+    return Parent(
+        id=job_id.decode(),
+        status=Status(status.decode()) if status else None,
+        name=text(name) or None,
+        result=orjson.loads(result) if result else None,
+        left_out=bool(reply[4]),
     )
 
 

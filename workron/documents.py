@@ -3,7 +3,7 @@
 Times are RFC 3339 in UTC, lengths of time are seconds.
 """
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 class DependencyDoc(TypedDict):
@@ -31,6 +31,15 @@ class TaskDoc(TypedDict):
     value: str | None
 
 
+class RetryDoc(TypedDict):
+    """The waits between attempts; None: as it is set for all jobs."""
+
+    delay: float | None
+    factor: float | None
+    max_delay: float | None
+    jitter: float | None
+
+
 class JobDoc(TypedDict):
     """A job as the API answers it."""
 
@@ -43,10 +52,17 @@ class JobDoc(TypedDict):
     array: ArrayDoc | None
     task: TaskDoc | None
     name: str | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    result: Any
+    progress: float | str | None
     queue: str
     priority: int
     attempts: int
     max_attempts: int
+    retry: RetryDoc | None
+    retry_on_exit: list[int | str]
+    no_retry_on_exit: list[int | str]
     timeout: float | None
     env: dict[str, str]
     cwd: str | None

@@ -12,8 +12,9 @@ What an index does not cover is compared row by row, at most `SCAN_ROWS` a page.
 empty and still have a cursor. Cursors name a place by value, not by number: what happens in between shifts nothing.
 """
 
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -44,6 +45,10 @@ class JobFilter:
     name: str | None = None
     workflow: str | None = None
     array: str | None = None
+    tags: Sequence[str] = ()
+    """All of them."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Key → value, as text or as JSON."""
 
 
 class Listing:
@@ -243,8 +248,27 @@ def _matches(row: Row, where: JobFilter) -> bool:
         lambda: same("queue", where.queue, DEFAULT_QUEUE),
         lambda: same("name", where.name),
         lambda: same("workflow", where.workflow),
+        lambda: not where.tags or _has_tags(row, where.tags),
+        lambda: not where.metadata or _has_metadata(row, where.metadata),
     )
     return all(check() for check in checks)
+
+
+def _has_tags(row: Row, tags: Sequence[str]) -> bool:
+    with suppress(TypeError, ValueError):
+        return set(tags) <= set(orjson.loads(row.get("tags", b"[]")))
+    return False
+
+
+def _has_metadata(row: Row, wanted: Mapping[str, str]) -> bool:
+    with suppress(AttributeError, ValueError):
+        metadata = orjson.loads(row.get("metadata", b"{}"))
+        return all(key in metadata and _as_text(metadata[key]) == value for key, value in wanted.items())
+    return False
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _write(place: Place) -> str:

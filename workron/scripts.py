@@ -23,7 +23,7 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
+     "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -168,6 +168,9 @@ class Scripts:
 
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)
+
+    async def parents(self, job_id: str, at: int, limit: int, room: int) -> Any:
+        return await self._run("parents", job_id, at, limit, room)
 
     async def cancel(self, job_id: str, run: str) -> Any:
         return await self._run("cancel", job_id, run, repeat=bool(run))

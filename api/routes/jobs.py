@@ -1,16 +1,17 @@
 """Looking at jobs, cancelling and retrying them."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Self
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas
+from api import body, openapi, problems, schemas, work_schemas
 from api.bodies import Steering
 from api.context import context_of
 from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
+from api.job_fields import Tag
 from api.output import FollowedOutput, StoredOutput
 from api.queries import StrictQuery, WaitSeconds
 from workron import ids
@@ -23,6 +24,9 @@ router = APIRouter(tags=["jobs"])
 _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
 
 
+_METADATA: Final = "metadata."
+
+
 class ListQuery(StrictQuery):
     status: Status | None = None
     queue: Annotated[str, Field(pattern=QUEUE_PATTERN)] | None = None
@@ -30,9 +34,28 @@ class ListQuery(StrictQuery):
     workflow: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
     array: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
     """Tasks of this job, in order."""
+    tag: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list)
+    """May be repeated: jobs that have all of these tags."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """`next_cursor` of the page before."""
+    _metadata: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_metadata(cls, data: dict[str, Any], handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take out the parameters whose names are `metadata.` and any key."""
+        query = handler({name: value for name, value in data.items() if not name.startswith(_METADATA)})
+        query._metadata = {
+            name.removeprefix(_METADATA): value if isinstance(value, str) else value[-1]
+            for name, value in data.items()
+            if name.startswith(_METADATA)
+        }
+        return query
+
+    @property
+    def where(self) -> JobFilter:
+        return JobFilter(self.status, self.queue, self.name, self.workflow, self.array, self.tag, self._metadata)
 
 
 class WaitQuery(StrictQuery):
@@ -54,9 +77,11 @@ class OutputQuery(StrictQuery):
     responses=openapi.answers({}, *_FAILURES),
 )
 async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
-    """List jobs, newest first."""
-    where = JobFilter(query.status, query.queue, query.name, query.workflow, query.array)
-    page = await context_of(request).store.list_jobs(where, limit=query.limit, cursor=query.cursor)
+    """List jobs, newest first.
+
+    `metadata.KEY=VALUE` as a parameter finds those whose metadata have this: a text, or the JSON of what is none.
+    """
+    page = await context_of(request).store.list_jobs(query.where, limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
 
 
@@ -103,6 +128,18 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     if query.follow and not request.scope.get("workron.head"):
         return FollowedOutput(context, job_id, query.offset)
     return StoredOutput(output, query.offset)
+
+
+@router.get(
+    "/jobs/{job_id}/parents",
+    operation_id="get_parents",
+    response_model=work_schemas.ParentList,
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+)
+async def get_parents(request: Request, job_id: str) -> Response:
+    """Return how the jobs ended that this one depends on, with their results (4 MiB of them at most)."""
+    parents = await context_of(request).store.attempts.parents(_checked(job_id))
+    return schemas.json_response({"data": list(map(work_schemas.parent_document, parents))})
 
 
 _ACTION_FAILURES: Final = (

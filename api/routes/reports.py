@@ -1,5 +1,6 @@
 """What workers report: heartbeats, output, and how attempts ended. None of it is ever shed."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -12,7 +13,7 @@ from api.queries import StrictQuery
 from workron import ids
 from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
 from workron.exchange import Kept
-from workron.models import Beat, Finished, Outcome, Result, Status, Unfenced, Verdict
+from workron.models import Beat, Finished, Outcome, OutputPatch, Result, Status, Unfenced, Verdict
 
 router = APIRouter(tags=["work"])
 
@@ -40,15 +41,21 @@ class OutputQuery(StrictQuery):
     operation_id="heartbeat_job",
     response_model=work_schemas.AttemptBeat,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.MaybeFenced, required=False),
+    openapi_extra=openapi.body(work.JobBeat, required=False),
 )
 async def heartbeat_job(request: Request, job_id: str) -> Response:
-    """Renew the lease of one attempt, and learn whether to stop it."""
+    """Renew the lease of one attempt, say how far it is, and learn whether to stop it."""
     context = context_of(request)
-    fence = await _fence(request, context, job_id)
+    sent = await body.optional(work.JobBeat, request, context.settings.max_body)
+    fence = _meant(context, job_id, sent)
     beat = await context.store.attempts.beat(job_id, fence)
     if beat is Beat.LOST:
         raise await _why_lost(context, job_id, fence)
+    if sent.progress is not None:
+        with suppress(StoreFull):  # the lease is renewed all the same
+            await context.store.attempts.write_output(
+                [(job_id, fence, OutputPatch(0, b"", 0, work.said(sent.progress)))]
+            )
     answer = {"id": job_id, "state": beat, "lease_ms": context.store.policy.lease_ms}
     return schemas.json_response(answer)
 
@@ -140,7 +147,10 @@ async def _finish(context: Context, job_id: str, report: work.Report, outcome: O
 
 
 async def _fence(request: Request, context: Context, job_id: str) -> int | Unfenced:
-    meant = await body.optional(work.MaybeFenced, request, context.settings.max_body)
+    return _meant(context, job_id, await body.optional(work.MaybeFenced, request, context.settings.max_body))
+
+
+def _meant(context: Context, job_id: str, meant: work.MaybeFenced) -> int | Unfenced:
     _checked(job_id)
     return work.fence_of(meant.fence, context.settings.unfenced)
 

@@ -80,7 +80,7 @@ async def write_outputs(request: Request) -> Response:
     """Store pieces of what many attempts have written."""
     context = context_of(request)
     sent = await body.required(work.NewOutputs, request, context.settings.max_body)
-    patches = [(one.id, one.fence, one.output.to_patch()) for one in sent.data]
+    patches = [(one.id, one.fence, one.to_patch()) for one in sent.data]
     kept = await context.store.attempts.write_output(patches) if patches else []
     data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, kept, strict=True)]
     return schemas.json_response({"data": data})

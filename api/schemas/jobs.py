@@ -1,12 +1,15 @@
 """Jobs, as the API answers them."""
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 from api.schemas.base import Answer, Time, counts_document, time_or_none
 from workron import models
 from workron.models import Reason, Status, When
+from workron.retries import Code, RetryPolicy
 from workron.times import rfc3339
 
 
@@ -35,6 +38,15 @@ class Task(Answer):
     value: str | None
 
 
+class Retry(Answer):
+    """The waits between attempts, as the job has it; null: as it is set for all jobs. Lengths of time are seconds."""
+
+    delay: float | None
+    factor: float | None
+    max_delay: float | None
+    jitter: float | None
+
+
 class Job(Answer):
     """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
 
@@ -49,11 +61,20 @@ class Job(Answer):
     array: Array | None
     task: Task | None
     name: str | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    result: Any
+    """JSON that the command of the last attempt has made."""
+    progress: float | str | None
+    """How far the command is, as it said itself."""
     queue: str
     priority: int
     attempts: int
     """Attempts started in this run."""
     max_attempts: int
+    retry: Retry | None
+    retry_on_exit: list[Code]
+    no_retry_on_exit: list[Code]
     timeout: float | None
     env: dict[str, str]
     cwd: str | None
@@ -92,10 +113,17 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "array": _array(job.array),
         "task": _task(job.task),
         "name": job.name,
+        "tags": job.tags,
+        "metadata": job.metadata,
+        "result": job.result,
+        "progress": _progress(job.progress),
         "queue": job.queue,
         "priority": job.priority,
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
+        "retry": _retry(job.retry),
+        "retry_on_exit": job.retry_on_exit,
+        "no_retry_on_exit": job.no_retry_on_exit,
         "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
         "env": dict(job.env),
         "cwd": job.cwd,
@@ -136,9 +164,14 @@ def new_job_document(
         "command": job.command,
         "argv": job.argv,
         "name": job.name,
+        "tags": job.tags,
+        "metadata": job.metadata,
         "queue": job.queue,
         "priority": job.priority,
         "max_attempts": job.max_attempts,
+        "retry": _retry(job.retry) if job.retry is not None else None,
+        "retry_on_exit": job.retry_on_exit,
+        "no_retry_on_exit": job.no_retry_on_exit,
         "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
         "env": job.env,
         "cwd": job.cwd,
@@ -167,6 +200,25 @@ def _array(array: models.Array | None) -> dict[str, Any] | None:
 
 def _task(task: models.Task | None) -> dict[str, Any] | None:
     return None if task is None else {"array": task.array, "index": task.index, "value": task.value}
+
+
+def _retry(policy: RetryPolicy | None) -> dict[str, float | None] | None:
+    if policy is None:
+        return None
+    return {
+        "delay": None if policy.delay_ms is None else policy.delay_ms / 1000,
+        "factor": policy.factor,
+        "max_delay": None if policy.max_delay_ms is None else policy.max_delay_ms / 1000,
+        "jitter": policy.jitter,
+    }
+
+
+def _progress(said: str | None) -> float | str | None:
+    """Return a number where it is one."""
+    with suppress(TypeError, ValueError):
+        number = float(said or "")
+        return number if math.isfinite(number) and "_" not in (said or "") else said
+    return said
 
 
 def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:

@@ -1,7 +1,7 @@
 -- ends: the one path by which every attempt and every job ends.
 
 -- Fields that tell how the last attempt ended.
-local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by' }
+local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 
 -- Write fields and an outcome; returns the names that it has no value for.
 local function write_outcome(key, fields, outcome)
@@ -26,7 +26,11 @@ end
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
-  local clear = write_outcome(key, { 'status', status, 'finished_at', NOW_TEXT }, outcome)
+  local fields = { 'status', status, 'finished_at', NOW_TEXT }
+  if outcome.progress and outcome.progress ~= '' then
+    fields[5], fields[6] = 'progress', outcome.progress
+  end
+  local clear = write_outcome(key, fields, outcome)
   if job.fence and not outcome.fence then
     clear[#clear + 1] = 'fence'
     stale = true
@@ -60,8 +64,9 @@ local function requeue(job, delay_ms, outcome)
     end
   end
   local clear = write_outcome(key, fields, outcome)
-  clear[#clear + 1] = 'fence'
-  clear[#clear + 1] = 'worker'
+  for _, name in ipairs({ 'fence', 'worker', 'progress' }) do
+    clear[#clear + 1] = name
+  end
   redis.call('HDEL', key, unpack(clear))
   move(job, status, not delay_ms)
   job.reason = outcome.reason
@@ -69,14 +74,15 @@ end
 
 -- Decide what an ended attempt means for its job: done, another attempt, or the end. Returns the new status.
 --
--- After an accepted cancel every end is `cancelled`. A lost attempt goes back at once, a failed one after `delay_ms`.
+-- After an accepted cancel every end is `cancelled`. A lost attempt goes back at once, a failed one after `delay_ms`,
+-- unless `outcome.final` says that another attempt is of no use.
 local function conclude(job, outcome, delay_ms)
   if job.cancel_requested_at then
     outcome.reason = 'cancelled'
     end_job(job, 'cancelled', outcome)
   elseif not outcome.reason then
     end_job(job, 'done', outcome)
-  elseif job.attempts >= job.max_attempts then
+  elseif outcome.final or job.attempts >= job.max_attempts then
     end_job(job, 'failed', outcome)
   else
     requeue(job, outcome.reason ~= 'worker_lost' and delay_ms or nil, outcome)
@@ -101,7 +107,7 @@ local function give_back(id, fence)
     redis.call('HSET', key, 'attempts', int(job.attempts - 1))
   end
   redis.call('HSET', key, 'status', 'pending')
-  redis.call('HDEL', key, 'fence', 'worker', 'started_at')
+  redis.call('HDEL', key, 'fence', 'worker', 'started_at', 'progress')
   move(job, 'pending', true)
   return 'pending'
 end
@@ -141,7 +147,7 @@ local function start_anew(job)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-    'cancel_requested_at', 'releases', 'losses', 'run_at')
+    'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress')
   job.run_at = nil
   job.anew = true
   local waits = redis.call('EXISTS', key .. ':parents') == 1

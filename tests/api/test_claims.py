@@ -28,7 +28,7 @@ async def test_a_claim_is_the_job_with_attempt_fence_and_lease(servers: Servers)
     async with servers.server() as server:
         (claim,) = await server.claim()
         document = (await server.live.client.get(f"/jobs/{job_id}")).json()
-        assert claim == document | {"attempt": 1, "fence": claim["fence"], "lease_ms": 10_000}
+        assert claim == document | {"attempt": 1, "fence": claim["fence"], "lease_ms": 10_000, "more": {}}
         assert (claim["status"], claim["worker"], claim["timeout"]) == ("running", "w1", 5)
         assert isinstance(claim["fence"], int)
 

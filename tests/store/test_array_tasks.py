@@ -8,7 +8,8 @@ from array_jobs import BAD, array_job, array_of, run_all, tasks_of
 from builders import claim, finish, new_job, submit
 
 from workron.errors import Conflict, InvalidRequest
-from workron.models import Claim, Dependency, NewJob, Status, When
+from workron.models import Claim, Dependency, NewJob, Outcome, Reason, Status, When
+from workron.retries import RetryPolicy
 from workron.store import Store
 
 
@@ -94,3 +95,30 @@ async def test_a_running_task_is_told_to_stop(store: Store) -> None:
     first, _ = await claim(store, limit=2)
     assert await store.cancel_tasks(job.id, [0]) == {"cancelling": 1}
     assert (await finish(store, first)).status is Status.CANCELLED
+
+
+async def test_the_policy_of_an_array_is_that_of_its_tasks(store: Store) -> None:
+    policy = RetryPolicy(delay_ms=0)
+    job = array_job(2, max_attempts=5, retry=policy, no_retry_on_exit=[3])
+    await submit(store, job)
+    first, second = await claim(store, limit=2)
+    assert (await finish(store, first, BAD)).status is Status.FAILED
+    other = Outcome(Reason.EXIT_CODE, exit_code=4)
+    assert (await finish(store, second, other)).status is Status.SCHEDULED
+    [again] = await claim(store, wait=True)
+    assert (again.id, again.attempt) == (second.id, 2)
+
+
+async def test_a_task_has_its_arrays_labels_and_knows_the_result_of_the_one_that_it_follows(store: Store) -> None:
+    job = array_job(2)
+    behind = follower(job, queue="behind", tags=["nightly"], metadata={"a": 1})
+    await submit(store, job, behind)
+    for number, one in enumerate(await claim(store, limit=2)):
+        await finish(store, one, Outcome(None, exit_code=0, result=str(number)))
+    for number, one in enumerate(await claim(store, queues=["behind"], limit=2)):
+        assert one.more["parents"]
+        assert [(parent.id, parent.result) for parent in await store.attempts.parents(one.id)] == [
+            (tasks_of(job)[number], number)
+        ]
+        task = await store.job(one.id)
+        assert (task.tags, task.metadata) == (("nightly",), {"a": 1})

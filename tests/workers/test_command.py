@@ -103,8 +103,11 @@ async def test_the_environment_is_an_allow_list_and_what_the_job_and_its_attempt
     async with Executor(kill_grace_s=1, environ=worker) as executor:
         job = {"COLOUR": "blue", "LC_ALL": "C", "WORKRON_JOB_ID": "forged", "WORKRON_FENCE": "0", "WORKRON_GUARD": ""}
         _, output = await run(executor, argv=("env",), env=job, fence=7, attempt=2, queue="slow")
+        folder = Path(executor.notes.folder or "")
     environment = dict(line.split("=", 1) for line in output.decode().splitlines())
     assert len(environment.pop("WORKRON_GUARD")) == 32
+    files = {Path(environment.pop(name)) for name in ("WORKRON_CONTROL", "WORKRON_RESULT")}
+    assert {(file.name, file.parent) for file in files} == {("7.control", folder), ("7.result", folder)}
     assert environment == {
         "PATH": os.environ["PATH"],
         "LC_ALL": "C",

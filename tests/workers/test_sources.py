@@ -1,6 +1,7 @@
 """One worker, two sources: straight from Redis and over HTTP it does the same."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import new_job, submit
+from builders import after, new_job, submit
 from conftest import WaitUntil
 from servers import Bench
 
@@ -18,12 +19,14 @@ from tests.api.live import KEY, running
 from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.http_source import HttpSource
+from workers.parents import Parents
 from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
 from workron.fleet import Drain, WorkerStatus
 from workron.models import Claimed, ClaimRequest, Reason, Status
 from workron.policy import Policy
+from workron.retries import RetryPolicy
 from workron.settings import Settings
 from workron.store import Store
 
@@ -47,7 +50,7 @@ class Place:
         self.store = self._bench.store(policy)
         async with AsyncExitStack() as stack:
             source = await self._source(policy, stack)
-            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3))
+            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3, parents=Parents(source).document))
             lease_s = policy.lease_ms / 1000
             defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "drain_timeout": 0.5}
             worker = Worker(Settings(**{**defaults, **settings}), source, executor, limits)
@@ -313,3 +316,35 @@ async def test_a_worker_for_so_many_jobs_runs_so_many(place: Place, wait_until: 
         await wait_until(lambda: worker._stopping.begun and not worker._busy())
         jobs = await place.store.jobs(ids)
         assert [job and job.status for job in jobs] == [Status.DONE] * 3 + [Status.PENDING] * 6
+
+
+async def test_what_a_command_leaves_in_its_files_reaches_the_store_and_its_dependents(
+    place: Place, wait_until: WaitUntil
+) -> None:
+    async with place.worker():
+        parent = new_job(command='echo progress=0.5 > $WORKRON_CONTROL; echo "[1, 2]" > $WORKRON_RESULT', name="first")
+        child = new_job(command="cat $WORKRON_PARENTS", depends_on=after(parent.id))
+        await submit(place.store, parent, child)
+        await wait_until(place.is_(child.id, Status.DONE))
+        ended = await place.store.job(parent.id)
+        assert (ended.status, ended.result, ended.progress) == (Status.DONE, [1, 2], "0.5")
+        told = json.loads((await place.store.output(child.id)).head)
+        assert told == {parent.id: {"name": "first", "status": "done", "result": [1, 2]}}
+
+
+async def test_progress_is_shown_while_a_command_runs(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(command="echo half > $WORKRON_CONTROL; sleep 60"))
+
+        async def shown() -> bool:
+            return (await place.store.job(job_id)).progress == "half"
+
+        await wait_until(shown, within_s=5)
+
+
+async def test_a_command_that_asks_to_be_tried_later_is(place: Place, wait_until: WaitUntil) -> None:
+    script = 'test $WORKRON_ATTEMPT = 2 || { echo "WORKRON_RETRY_AFTER=300ms" > $WORKRON_CONTROL; exit 75; }'
+    async with place.worker():
+        (job_id,) = await submit(place.store, new_job(command=script, retry=RetryPolicy(delay_ms=3_600_000)))
+        await wait_until(place.is_(job_id, Status.DONE), within_s=10)
+        assert (await place.store.job(job_id)).attempts == 2

@@ -56,6 +56,12 @@ def ls(
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs of this name")] = None,
     workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
     array: Annotated[str | None, typer.Option(metavar="ID", help="the tasks of this job's array, in order")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="only jobs with this tag. May be repeated")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="only jobs whose metadata say so. May be repeated")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
     all_: Annotated[bool, typer.Option("--all", help="all of them")] = False,
     output: FormatOption = Format.TABLE,
@@ -64,8 +70,17 @@ def ls(
     """List jobs, the newest first."""
     if limit < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
+    about = _metadata(metadata or ())
     with connect(api) as client:
-        filters = {"status": status, "queue": queue, "name": name, "workflow": workflow, "array": array}
+        filters = {
+            "status": status,
+            "queue": queue,
+            "name": name,
+            "workflow": workflow,
+            "array": array,
+            "tag": tag,
+            **about,
+        }
         jobs = client.jobs(limit=None if all_ else limit + 1, **filters)
         printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:
@@ -134,6 +149,13 @@ def retry(ids: Ids, *, tasks: TasksOption = None, output: FormatOption = Format.
         each = Each(ids, partial(client.retry, tasks=tasks))
         print_table(each, output, OUTCOMES)
     return each.code
+
+
+def _metadata(items: Iterable[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in items]
+    if not all(equals for _, equals, _ in pairs):
+        raise typer.BadParameter("write it like KEY=VALUE", param_hint="--metadata")
+    return {f"metadata.{key}": value for key, _, value in pairs}
 
 
 def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:

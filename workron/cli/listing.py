@@ -1,5 +1,6 @@
 """What is known of jobs, printed for people: the table of `ls` and the card of `show`."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from typing import Any, Final
@@ -73,8 +74,11 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield from _array_rows(job)
     for name, value in job["env"].items():
         yield "env", printable(f"{name}={value}")
+    yield "tags", printable(", ".join(job["tags"]))
+    yield "metadata", printable(json.dumps(job["metadata"], ensure_ascii=False)) if job["metadata"] else ""
     yield "queue", f"{job['queue']}, priority {job['priority']}"
     yield "tries", f"{job['attempts']} of {job['max_attempts']}" + (f", run {job['run']}" if job["run"] > 1 else "")
+    yield "retry", _retrying(job)
     yield "timeout", moments.length(job["timeout"]) if job["timeout"] else ""
     for label, moment in (
         ("created", job["created_at"]),
@@ -88,6 +92,8 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "took", moments.took(job)
     yield "worker", printable(job["worker"] or "")
     yield "ended by", "exit 0" if job["exit_code"] == 0 and not job["reason"] else ending(job)
+    yield "progress", printable(_progress(job["progress"]))
+    yield "result", printable(json.dumps(job["result"], ensure_ascii=False)) if job["result"] is not None else ""
     for edge in job["dependencies"]:
         which = ", task by task" if edge["matching"] else ""
         yield "after", f"{edge['job']} {edge['when']}{which}, is {edge['status'] or 'no longer stored'}"
@@ -103,3 +109,20 @@ def _array_rows(job: JobDoc) -> Iterator[tuple[str, str]]:
         counted = ", ".join(f"{number} {status}" for status, number in array["counts"].items() if number)
         at_once = f", {array['max_parallel']} at once" if array["max_parallel"] else ""
         yield "tasks", f"{array['size']}{at_once}: {counted}"
+
+
+def _retrying(job: JobDoc) -> str:
+    """Return what the job says of its own about being tried again."""
+    policy = job["retry"]
+    parts = []
+    if policy is not None:
+        waits = (("after", policy["delay"]), ("at most", policy["max_delay"]))
+        parts += [f"{word} {moments.length(wait)}" for word, wait in waits if wait is not None]
+        parts += [f"{word} {policy[word]:g}" for word in ("factor", "jitter") if policy[word] is not None]
+    for words, codes in (("only on exit", job["retry_on_exit"]), ("not on exit", job["no_retry_on_exit"])):
+        parts += [f"{words} {', '.join(map(str, codes))}"] if codes else []
+    return ", ".join(parts)
+
+
+def _progress(progress: float | str | None) -> str:
+    return "" if progress is None else progress if isinstance(progress, str) else f"{progress:g}"

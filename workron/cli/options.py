@@ -1,6 +1,7 @@
 """The options of `submit` and `run`, and how they become the body of a submission."""
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import typer
 
 from workron.durations import parse_duration
 
+_CODES = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?")
 _WHENS = ("done", "failed", "finished")
 
 Words = Annotated[
@@ -53,9 +55,32 @@ class JobOptions:
     """What can be said about a job beside its command."""
 
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="a name for people, and for `ls --name`")] = None
+    tag: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="a label, for `ls --tag`. May be repeated")] = (
+        None
+    )
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", help="what else is to be known of it; or a JSON object. May be repeated"),
+    ] = None
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue to wait in, else `default`")] = None
     priority: Annotated[int | None, typer.Option(metavar="1-9", help="9 starts first, 5 is usual")] = None
     max_attempts: Annotated[int | None, typer.Option(metavar="N", help="how often to try in all")] = None
+    retry_delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait before the second attempt, else 1s")] = (
+        None
+    )
+    retry_factor: Annotated[
+        float | None, typer.Option(metavar="N", help="each further wait is so many times as long, else 2")
+    ] = None
+    retry_max_delay: Annotated[str | None, typer.Option(metavar="TIME", help="longest such wait, else 1h")] = None
+    retry_jitter: Annotated[
+        float | None, typer.Option(metavar="0-1", help="share of each wait that is left to chance, else 0.5")
+    ] = None
+    retry_on_exit: Annotated[
+        str | None, typer.Option(metavar="CODES", help="try again only after these exit codes: 1,64-78")
+    ] = None
+    no_retry_on_exit: Annotated[
+        str | None, typer.Option(metavar="CODES", help="never try again after these exit codes")
+    ] = None
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="stop an attempt after this time: 30s, 5m, 2h")
     ] = None
@@ -94,9 +119,14 @@ class JobOptions:
             **command_fields(words),
             "array": self._array(),
             "name": self.name,
+            "tags": self.tag or None,
+            "metadata": _metadata(self.metadata or ()) or None,
             "queue": self.queue,
             "priority": self.priority,
             "max_attempts": self.max_attempts,
+            "retry": self._retry() or None,
+            "retry_on_exit": _codes("--retry-on-exit", self.retry_on_exit),
+            "no_retry_on_exit": _codes("--no-retry-on-exit", self.no_retry_on_exit),
             "timeout": seconds("--timeout", self.timeout),
             "delay": seconds("--delay", self.delay),
             "run_at": _moment(self.run_at),
@@ -115,6 +145,15 @@ class JobOptions:
         if self.array_values is not None:
             array["values"] = _lines(self.array_values)
         return {name: value for name, value in array.items() if value is not None}
+
+    def _retry(self) -> dict[str, Any]:
+        waits = {
+            "delay": seconds("--retry-delay", self.retry_delay),
+            "factor": self.retry_factor,
+            "max_delay": seconds("--retry-max-delay", self.retry_max_delay),
+            "jitter": self.retry_jitter,
+        }
+        return {name: value for name, value in waits.items() if value is not None}
 
 
 def _lines(path: str) -> list[str]:
@@ -141,6 +180,38 @@ def seconds(option: str, text: str | None) -> float | None:
         return parse_duration(text)  # type: ignore[no-any-return]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _codes(option: str, text: str | None) -> list[int | str] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(_CODES.fullmatch(part) for part in parts):
+        raise typer.BadParameter(f"{text!r} are not exit codes; write them like 1,64-78", param_hint=option)
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
+def _metadata(items: Iterable[str]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if item.lstrip().startswith("{"):
+            metadata |= _json_object(item)
+        elif equals:
+            metadata[key] = value
+        else:
+            raise typer.BadParameter(f"{item!r} is neither K=V nor a JSON object", param_hint="--metadata")
+    return metadata
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"not a JSON object: {error}", param_hint="--metadata") from None
+    return found
 
 
 def _moment(text: str | None) -> str | None:

@@ -31,6 +31,18 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Parent:
+    """A job that another one depends on, as the other's command is told of it; `status` None: no longer stored."""
+
+    id: str
+    status: Status | None
+    name: str | None
+    result: Any
+    left_out: bool = False
+    """Whether there was no room for its result."""
+
+
+@dataclass(frozen=True, slots=True)
 class OutputPatch:
     """A change to the stored output of an attempt: `data` stands at byte `offset` of what is stored.
 
@@ -41,6 +53,8 @@ class OutputPatch:
     offset: int
     data: bytes
     total: int
+    progress: str | None = None
+    """How far the command is, if it has said so since; a patch may have this alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,12 @@ class Outcome:
     signal: int | None = None
     error: str | None = None
     """One paragraph for people: what went wrong and the end of the output; at most 4 KiB."""
+    retry_after_ms: int | None = None
+    """The wait before the next attempt that the job itself has asked for."""
+    result: str | None = None
+    """JSON that the command made, at most 64 KiB."""
+    progress: str | None = None
+    """What the command said last of how far it is."""
 
 
 Unfenced = Literal["safe", "always"]

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from workron.retries import Code, RetryPolicy
+
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_ATTEMPTS: Final = 3
@@ -104,9 +106,14 @@ class NewJob:
     argv: Sequence[str] | None = None
     array: "NewArray | None" = None
     name: str | None = None
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    retry: RetryPolicy | None = None
+    retry_on_exit: Sequence[Code] = ()
+    no_retry_on_exit: Sequence[Code] = ()
     timeout_ms: int | None = None
     delay_ms: int | None = None
     run_at_ms: int | None = None
@@ -142,10 +149,17 @@ class Job:
     array: Array | None
     task: Task | None
     name: str | None
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    result: Any
+    progress: str | None
     queue: str
     priority: int
     attempts: int
     max_attempts: int
+    retry: RetryPolicy | None
+    retry_on_exit: tuple[Code, ...]
+    no_retry_on_exit: tuple[Code, ...]
     timeout_ms: int | None
     env: Mapping[str, str]
     cwd: str | None

@@ -1,0 +1,67 @@
+"""Groups of a job's fields that belong together: how it is tried again, and what people say about it."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from api.fields import NAME_PATTERN, Body, Seconds, or_with_a_point
+from workron import free_json
+from workron.retries import RetryPolicy
+
+_CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
+ExitCode = Annotated[int, Field(ge=1, le=255), or_with_a_point]
+ExitCodes = Annotated[str, StringConstraints(pattern=f"^{_CODE}-{_CODE}$")]
+"""A range, both ends included."""
+
+
+class Retry(Body):
+    """The waits between attempts: `delay`, and `factor` times as long for each further one, at most `max_delay`."""
+
+    delay: Annotated[Seconds, Field(ge=0)] | None = None
+    """Seconds before the second attempt; by default as it is set for all jobs (1 s)."""
+    factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] | None = None
+    """2 by default; 1: always the same wait."""
+    max_delay: Annotated[Seconds, Field(ge=0)] | None = None
+    """Seconds; by default as it is set for all jobs (an hour), or `delay` if that is longer."""
+    jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    """The share of each wait that is left to chance: 0.5 by default, so that a wait of 8 s takes 4 to 8 s."""
+
+    def to_policy(self) -> RetryPolicy | None:
+        policy = RetryPolicy(_ms(self.delay), self.factor, _ms(self.max_delay), self.jitter)
+        return None if policy == RetryPolicy() else policy
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def in_order(codes: list[int | str]) -> list[int | str]:
+    """Return exit codes with the lower end of each range first."""
+    return [code if isinstance(code, int) else "-".join(sorted(code.split("-"), key=int)) for code in codes]
+
+
+def _fits(metadata: dict[str, Any]) -> dict[str, Any]:
+    if metadata:
+        free_json.write(metadata, free_json.MAX_METADATA)
+    return metadata
+
+
+def _keepable(value: Any) -> Any:
+    if value is not None:
+        free_json.write(value, free_json.MAX_RESULT)
+    return value
+
+
+ListOfExitCodes = Annotated[list[ExitCode | ExitCodes], Field(max_length=50), AfterValidator(in_order)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NAME_PATTERN)]
+Tags = Annotated[list[Tag], Field(max_length=50)]
+MetadataKey = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NAME_PATTERN)]
+Metadata = Annotated[
+    dict[MetadataKey, Any],
+    Field(max_length=100, json_schema_extra={"additionalProperties": False}),
+    AfterValidator(_fits),
+]
+"""At most 16 KiB of JSON."""
+AnyResult = Annotated[Any, AfterValidator(_keepable)]
+"""JSON of at most 64 KiB."""
+Progress = Annotated[float, Field(allow_inf_nan=False)] | Annotated[str, StringConstraints(max_length=1000)]

@@ -1,0 +1,48 @@
+-- retries: whether a failed attempt is followed by another one, and after which wait.
+--
+-- A job's own policy is its field `retry`: `<delay ms> <factor> <longest delay ms> <jitter>|<codes>|<codes>`, `-` where the
+-- setting holds; the codes (`1,64-78`) are the exit codes that are tried again, and those that never are.
+
+local function covers(codes, code)
+  for first, last in string.gmatch(codes, '(%d+)%-?(%d*)') do
+    if code >= tonumber(first) and code <= tonumber(last ~= '' and last or first) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether the exit code says that another attempt is of no use. Ends without a code (signal, timeout …) never say so.
+local function is_final(outcome, only, never)
+  local code = outcome.reason == 'exit_code' and tonumber(outcome.exit_code)
+  if not code then
+    return false
+  end
+  return covers(never, code) or only ~= '' and not outcome.retry_after_ms and not covers(only, code)
+end
+
+-- Exponential, with jitter: delay × factor^(attempt - 1), at most `longest`, of which a share is left to chance.
+local function backoff(attempt, delay, factor, longest, jitter, chance)
+  local full = math.min(delay * factor ^ math.min(attempt - 1, 100), longest)
+  return math.floor(full * (1 - jitter + jitter * chance))
+end
+
+-- Return the wait before the next attempt of a job that failed; `outcome.final` is set if there is to be none.
+--
+-- `retry_ms` and `retry_max_ms` are the settings. The job itself may have asked for a wait: it gets that, within the cap.
+local function wait_after(job, outcome, retry_ms, retry_max_ms, chance)
+  local row = redis.call('HMGET', job_key(job.id), 'attempts', 'max_attempts', 'retry')
+  job.attempts = tonumber(row[1] or NUMBERS.attempts)
+  if row[2] or not job.holds then -- else its array may say it
+    job.max_attempts = tonumber(row[2] or NUMBERS.max_attempts)
+  end
+  local delay, factor, longest, jitter, only, never =
+    string.match(row[3] or job.holds and job.retry or '', '^(%S+) (%S+) (%S+) ([^| ]+)|([^|]*)|([^|]*)$')
+  outcome.final = delay and is_final(outcome, only, never)
+  delay = tonumber(delay or '') or retry_ms
+  longest = tonumber(longest or '') or outcome.retry_after_ms and retry_max_ms or math.max(retry_max_ms, delay)
+  if outcome.retry_after_ms then
+    return math.min(outcome.retry_after_ms, longest)
+  end
+  return backoff(job.attempts, delay, tonumber(factor or '') or 2, longest, tonumber(jitter or '') or 0.5, chance)
+end

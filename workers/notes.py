@@ -1,0 +1,234 @@
+"""The files by which a command says more than its exit code: `$WORKRON_CONTROL`, `$WORKRON_RESULT`, `$WORKRON_PARENTS`.
+
+They lie in one directory of the worker process that nobody else can look into, named by the attempt's fence. The
+command makes the first two, if it likes: to one that does not, they cost nothing but two failed looks at its end. The
+directory of a worker that was killed is removed by the guardian, and by the next worker where that died too.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from workers.output import first_line, last_bytes
+from workron import free_json
+from workron.durations import parse_duration
+from workron.models import Outcome, Reason
+
+log = structlog.get_logger()
+
+PREFIX: Final = "workron-notes-"
+CONTROL, RESULT, PARENTS = b"control", b"result", b"parents"
+EX_TEMPFAIL: Final = 75
+"""The exit code, of sysexits.h, by which a command asks to be tried again later."""
+_TAIL: Final = 4096
+"""Bytes of the control file's end that are read."""
+_ERROR_BYTES: Final = 4096
+_RETRY_AFTER: Final = re.compile(r"^WORKRON_RETRY_AFTER=(.*)$")
+_LONGEST_WAIT_S: Final = 366 * 86_400.0
+_OLD_S: Final = 60.0
+"""A younger directory may be one that its worker is about to lock."""
+
+
+class Said(NamedTuple):
+    """What a command has said in its files."""
+
+    result: str | None = None
+    complaint: str | None = None
+    """Why there is no result although it wrote one."""
+    progress: str | None = None
+    retry_after_ms: int | None = None
+
+
+class Notes:
+    """The files of one worker's attempts. Without a directory (none could be made) there are none."""
+
+    def __init__(self) -> None:
+        self.folder: str | None = None
+        self._lock = -1
+        self._path = b""
+        self._seen: dict[int, tuple[int, int]] = {}
+        """Fence → when its control file was changed, and its size, as far as it has been read."""
+
+    def open(self) -> None:
+        """Make the directory; a lock on it says that its worker lives."""
+        _sweep()
+        try:
+            self.folder = tempfile.mkdtemp(prefix=PREFIX)
+            self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            log.warning("commands can't tell results or progress: there is no room for their files", error=str(error))
+            self.folder = None
+            return
+        self._path = os.fsencode(self.folder) + b"/"
+
+    def close(self) -> None:
+        """Remove the directory with all that is in it."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock != -1:
+            os.close(self._lock)
+        self.folder, self._lock = None, -1
+
+    def variables(self, fence: int, *, parents: bool) -> dict[bytes, bytes]:
+        """Return the variables that tell a command of its files."""
+        if self.folder is None:
+            return {}
+        path = b"%s%d." % (self._path, fence)
+        found = {b"WORKRON_CONTROL": path + CONTROL, b"WORKRON_RESULT": path + RESULT}
+        return found | {b"WORKRON_PARENTS": path + PARENTS} if parents else found
+
+    def write_parents(self, fence: int, data: bytes) -> None:
+        """Store what a command is to know of those that its job depends on."""
+        if self.folder is None:
+            return
+        file = os.open(self._name(fence, PARENTS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(file, "wb") as parents:
+            parents.write(data)
+
+    def take(self, fence: int, *, parents: bool) -> Said:
+        """Read what the command of an attempt that has ended has said, and remove its files."""
+        if parents and self.folder is not None:
+            self._remove(fence, PARENTS)
+        path = b"%s%d." % (self._path, fence)
+        # Most have written neither: asking first takes a third of the time of failing to open them.
+        if self.folder is None or not (_exists(path + RESULT) or _exists(path + CONTROL)):
+            return _NOTHING
+        result = self._read(fence, RESULT, free_json.MAX_RESULT + 1)
+        control = self._read(fence, CONTROL, _TAIL, tail=True)
+        self._seen.pop(fence, None)
+        for kind, data in ((RESULT, result), (CONTROL, control)):
+            if data is not None:
+                self._remove(fence, kind)
+        progress, retry_after_ms = _instructions(control or b"")
+        return Said(*_checked(result), progress, retry_after_ms)
+
+    def progress(self) -> Iterator[tuple[int, str]]:
+        """Yield fence and progress of the attempts that have written one since the last call."""
+        for fence in self._with_control():
+            with contextlib.suppress(OSError):
+                about = os.stat(self._name(fence, CONTROL), follow_symlinks=False)
+                seen = (about.st_mtime_ns, about.st_size)
+                if self._seen.get(fence) != seen:
+                    self._seen[fence] = seen
+                    said, _ = _instructions(self._read(fence, CONTROL, _TAIL, tail=True) or b"")
+                    if said is not None:
+                        yield fence, said
+
+    def forget(self, fence: int) -> None:
+        """Have the progress of an attempt yielded again: it could not be delivered."""
+        self._seen.pop(fence, None)
+
+    def _with_control(self) -> list[int]:
+        if self.folder is None:
+            return []
+        with contextlib.suppress(OSError):
+            names = [name.partition(".") for name in os.listdir(self.folder)]
+            return [int(fence) for fence, _, kind in names if kind == "control" and fence.isdecimal()]
+        return []
+
+    def _name(self, fence: int, kind: bytes) -> bytes:
+        return b"%s%d.%s" % (self._path, fence, kind)
+
+    def _read(self, fence: int, kind: bytes, limit: int, *, tail: bool = False) -> bytes | None:
+        """Return at most `limit` bytes of a file, None if there is none; b"" of what is no plain file."""
+        try:
+            file = os.open(self._name(fence, kind), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return b""
+        try:
+            about = os.fstat(file)
+            if not stat.S_ISREG(about.st_mode):
+                return b""
+            return os.pread(file, limit, max(0, about.st_size - limit) if tail else 0)
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+
+    def _remove(self, fence: int, kind: bytes) -> None:
+        name = self._name(fence, kind)
+        try:
+            os.unlink(name)
+        except IsADirectoryError:
+            shutil.rmtree(name, ignore_errors=True)
+        except OSError:
+            pass  # the command has removed it
+
+
+_NOTHING: Final = Said()
+_exists: Final = partial(os.access, mode=os.F_OK, follow_symlinks=False)
+
+
+def with_notes(outcome: Outcome, said: Said) -> Outcome:
+    """Return the outcome with what its command has said; of one that was lost nothing counts."""
+    if said is _NOTHING or outcome.reason is Reason.WORKER_LOST:
+        return outcome
+    asks = outcome.reason is Reason.EXIT_CODE and outcome.exit_code == EX_TEMPFAIL
+    error = outcome.error
+    if said.complaint is not None:
+        first, _, rest = (error or "").partition("\n")
+        head = f"{first}\n{said.complaint}" if first else said.complaint
+        error = f"{head}\n{last_bytes(rest, _ERROR_BYTES - len(head.encode()) - 1)}" if rest else head
+    return replace(
+        outcome,
+        error=error,
+        result=said.result,
+        progress=said.progress,
+        retry_after_ms=said.retry_after_ms if asks else None,
+    )
+
+
+def _checked(result: bytes | None) -> tuple[str | None, str | None]:
+    """Return the result, or why it can't be taken."""
+    try:
+        return (None if result is None else free_json.check(result, free_json.MAX_RESULT)), None
+    except ValueError as error:
+        return None, f"its result was not kept: what it wrote to $WORKRON_RESULT {error}"
+
+
+def _instructions(control: bytes) -> tuple[str | None, int | None]:
+    """Return the last progress of a control file's end, and the last wait that it asks for."""
+    progress, retry_after_ms = None, None
+    for line in control.decode(errors="replace").splitlines():
+        if asked := _RETRY_AFTER.match(line):
+            with contextlib.suppress(ValueError):
+                retry_after_ms = round(min(parse_duration(asked[1]), _LONGEST_WAIT_S) * 1000)
+        elif said := first_line(line.removeprefix("progress=")):
+            progress = said
+    return progress, retry_after_ms
+
+
+def _sweep() -> None:
+    """Remove the directories of our workers that are gone: nobody holds their lock."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            about = path.lstat()
+            ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
+            if ours and time.time() - about.st_mtime > _OLD_S and _is_free(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_free(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True

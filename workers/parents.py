@@ -1,0 +1,34 @@
+"""What the command of a job is told of those that the job depends on."""
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+
+from workers.source import JobSource
+from workron.errors import StoreUnavailable
+from workron.models import Parent
+
+_PAUSE_S: Final = 0.2
+
+
+class Parents:
+    """Asks the source, as often as it takes."""
+
+    def __init__(self, source: JobSource) -> None:
+        self._source = source
+
+    async def document(self, job_id: str) -> bytes:
+        """Return the JSON for `$WORKRON_PARENTS`: id → name, status, result."""
+        while True:
+            try:
+                found = await self._source.parents(job_id)
+            except StoreUnavailable:  # told by the heartbeat, as an outage
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return orjson.dumps({parent.id: _about(parent) for parent in found})
+
+
+def _about(parent: Parent) -> dict[str, Any]:
+    about = {"name": parent.name, "status": parent.status, "result": parent.result}
+    return about | {"left_out": True} if parent.left_out else about

@@ -1,0 +1,51 @@
+"""JSON that users make up: results and metadata. Bounded, and such that it can be shown again within any document."""
+
+from typing import Any, Final
+
+import orjson
+
+MAX_RESULT: Final = 64 * 1024
+"""Bytes of a job's result."""
+MAX_METADATA: Final = 16 * 1024
+"""Bytes of a job's metadata."""
+_DEEPEST: Final = 100
+"""Levels of lists and objects: some writers of JSON manage 250, and documents nest it in some more."""
+
+
+def write(value: Any, limit: int) -> bytes:
+    """Return the JSON of a value; ValueError, with the end of a sentence, if it can't be kept."""
+    if _depth(value) > _DEEPEST:
+        raise ValueError(f"is nested more than {_DEEPEST} levels deep")
+    try:
+        data = orjson.dumps(value)
+    except TypeError:  # half a surrogate pair, a number of more than 64 bits
+        raise ValueError("is not JSON that can be kept: it has numbers or texts that are out of range") from None
+    if len(data) > limit:
+        raise ValueError(f"is longer than {limit:,} bytes")
+    return data
+
+
+def check(data: bytes, limit: int) -> str | None:
+    """Return the text as compact JSON, None if it is blank or null; ValueError, with the end of a sentence."""
+    if len(data) > limit:
+        raise ValueError(f"is longer than {limit:,} bytes")
+    if not data.strip():
+        return None
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        raise ValueError("is not JSON") from None
+    return None if value is None else write(value, limit).decode()
+
+
+def _depth(value: Any) -> int:
+    level, depth = [value], 0
+    while level := [item for one in level if isinstance(one, dict | list) for item in _items(one)]:
+        depth += 1
+        if depth > _DEEPEST:
+            break
+    return depth
+
+
+def _items(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
