@@ -20,6 +20,8 @@ from workron.models import (
     Job,
     Output,
     Parent,
+    QueueState,
+    Rate,
     Reason,
     Status,
     Task,
@@ -212,3 +214,16 @@ STATUSES: Final = tuple(Status)
 
 def counts(fields: Row) -> dict[Status, int]:
     return {status: int(fields.get(status.value, b"0")) for status in STATUSES}
+
+
+def queue(name: str, fields: Row, usual_max_pending: bytes | None) -> QueueState:
+    """A queue from its hash, and the limit of waiting jobs for queues that have none of their own."""
+    jobs = number(fields.get("rate_jobs"))
+    return QueueState(
+        name,
+        counts(fields),
+        max_pending=number(fields.get("max_pending", usual_max_pending)),
+        max_running=number(fields.get("max_running")),
+        rate=None if jobs is None else Rate(jobs, int(fields["rate_per_ms"])),
+        paused="paused" in fields,
+    )

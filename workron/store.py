@@ -24,17 +24,20 @@ from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.listing import JobFilter, Listing
 from workron.models import (
+    NO_LIMIT,
     Cancelled,
     Idempotency,
     Job,
     JobPage,
     NewJob,
     Output,
+    QueueChange,
     QueueState,
     Submitted,
     Workflow,
 )
 from workron.policy import Policy
+from workron.queues import Queues
 from workron.reading import Reader
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
@@ -69,6 +72,7 @@ class Store:
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
         self._reader = Reader(connection, self._keys)
         self._arrays = Arrays(self._scripts)
+        self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
@@ -132,19 +136,34 @@ class Store:
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
+    async def change_queue(self, queue: str, change: QueueChange) -> QueueState:
+        """Change what is set for a queue; returns it as it is then."""
+        await self._queues.change(queue, change)
+        return await self.queue(queue)
+
     async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
-        """Set how many jobs may wait in a queue; None: it has no limit of its own. Returns the queue as it is then."""
-        await self._limit("queue", queue, max_pending)
+        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+        most = NO_LIMIT if max_pending is None else max_pending
+        return await self.change_queue(queue, QueueChange(max_pending=most))
+
+    async def purge_queue(self, queue: str) -> int:
+        """Cancel all jobs that are ready to run in a queue; returns how many."""
+        cancelled = await self._queues.purge(queue)
+        if cancelled:
+            await self._propagate_quietly()
+        return cancelled
+
+    async def remove_queue(self, queue: str) -> None:
+        await self._queues.remove(queue)
+
+    async def queue(self, queue: str) -> QueueState:
         return (await self._reader.queues_named([queue]))[0]
 
     async def limit_all(self, settings: Settings) -> None:
         """Put the limits that the settings name into Redis, where all submitters find them; others stay as they are."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
-                await self._limit(scope, "", None if most == "none" else most)
-
-    async def _limit(self, scope: str, queue: str, most: int | None) -> None:
-        await self._scripts.limit(scope, queue, "" if most is None else most)
+                await self._scripts.limit(scope, "" if most == "none" else most)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 

@@ -90,6 +90,15 @@ local function visible(job)
   return job and (not job.batch or redis.call('HGET', P .. 'batch:' .. job.batch, 'state') == 'open')
 end
 
+local meta -- what every claim reads: the last fence, and the queues that have a gate
+
+local function meta_now()
+  if not meta then
+    meta = redis.call('HMGET', KEYS[1], 'fence', 'gated')
+  end
+  return meta
+end
+
 local counts = {} -- hash key → field → change
 local indexes = {} -- zset key → member → score (a number, or digits), or false to remove
 local pushes = {} -- list key → ids, at the tail
@@ -284,6 +293,9 @@ local function flush_counts()
   local waiting = 0
   for key, fields in pairs(counts) do
     local of_queue = queue_of[key]
+    if of_queue and (fields.running or 0) < 0 and meta_now()[2] then
+      hints[of_queue] = true -- it may have a gate, and somebody wait in front of it
+    end
     for field, change in pairs(fields) do
       if change ~= 0 then
         redis.call('HINCRBY', key, field, int(change))
