@@ -74,6 +74,7 @@ BODIES: dict[str, Any] = {
     "NewJobs": {"jobs": [JOB]},
     "NewClaims": {"worker_id": "w1"},
     "MaybeFenced": {"fence": 1},
+    "JobBeat": {"fence": 1},
     "Report": {"fence": 1},
     "FailureReport": {"fence": 1},
     "NewExchange": {"worker_id": "w1", "released": [HELD]},

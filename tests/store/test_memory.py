@@ -8,7 +8,7 @@ from builders import WORKER, claim, finish, jobs, new_job, submit
 from servers import Bench, start_server
 
 from workron.errors import StoreFull
-from workron.models import Beat, ClaimRequest, Outcome, OutputPatch, Reason, Result, Status
+from workron.models import Beat, ClaimRequest, Dependency, Outcome, OutputPatch, Reason, Result, Status
 from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
@@ -96,3 +96,19 @@ async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(
     assert (await store.job(cancelled.id)).cancel_requested_at_ms
     with pytest.raises(StoreFull):  # the worker keeps it, and offers it again
         await store.attempts.write_output([(cancelled.id, cancelled.fence, output)])
+
+
+async def test_results_are_taken_and_told_to_dependents_when_redis_is_full(bench: Bench) -> None:
+    store = sharing(bench, 0.9)
+    parent = new_job()
+    child = new_job(depends_on=(Dependency(parent.id),))
+    await submit(store, parent, child)
+    (got,) = await claim(store)
+    await fill(bench, 1.0)
+    with pytest.raises(StoreFull):
+        await store.attempts.write_output([(got.id, got.fence, OutputPatch(0, b"", 0, "0.5"))])
+    await finish(store, got, Outcome(None, exit_code=0, result="[1]", progress="1"))
+    (got,) = await claim(store)
+    assert (got.id, [one.result for one in await store.attempts.parents(child.id)]) == (child.id, [[1]])
+    job = await store.job(parent.id)
+    assert (job.status, job.result, job.progress) == (Status.DONE, [1], "1")
