@@ -1,5 +1,5 @@
 -- purge: cancel jobs that are ready to run in a queue, in steps.
--- uses: core ends edges arrays
+-- uses: core ends edges arrays gates claims
 --
 -- ARGV[1]  queue  name of the queue
 -- ARGV[2]  limit  most jobs to cancel, 1..100
@@ -9,11 +9,7 @@
 local queue, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 100
 
-local call, looked, cancelled = { 'LMPOP', '9' }, 0, 0
-for priority = 9, 1, -1 do
-  call[#call + 1] = queue_key(queue) .. ':pending:' .. priority
-end
-call[12], call[13] = 'LEFT', 'COUNT'
+local call, looked, cancelled = pop_call(queue), 0, 0
 while looked < limit do
   call[14] = int(limit - looked)
   local popped = redis.call(unpack(call))

@@ -21,6 +21,7 @@ from workers.output_writer import OutputWriter
 from workers.requests import Requests
 from workers.source import JobSource
 from workers.stopping import Stopping
+from workers.turns import Turns
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.exchange import MAX_RESULTS, Exchanged, News
@@ -46,7 +47,8 @@ class Worker:
     """Serves queues until told to stop, or its limits are reached: `async with` its executor and source, then `run`."""
 
     def __init__(self, settings: Settings, source: JobSource, executor: Executor, limits: Limits = NO_LIMITS) -> None:
-        self._identity = Identity(settings.worker_name, settings.queues, settings.slots)
+        turns = Turns(settings.queues)
+        self._identity = Identity(settings.worker_name, turns.names, settings.slots)
         self.id: Final = self._identity.id
         self.slots: Final = settings.slots
         self._log = structlog.get_logger().bind(worker=self.id)
@@ -55,9 +57,9 @@ class Worker:
         self._share: Final = min(max(self.slots // 2, FEW_SLOTS), MAX_RESULTS)
         """Most jobs in one claim: with many slots half of them run while the other half is on its way."""
         incarnation = ids.new_id()
-        self._queues: Final = tuple(settings.queues)
-        self._first = Requests(self.id, self._queues, incarnation, source.lease_ms // 3)
-        self._second = Requests(self.id, self._queues, f"{incarnation}~2", 0)
+        self._queues: Final = turns.names
+        self._first = Requests(self.id, turns, incarnation, source.lease_ms // 3)
+        self._second = Requests(self.id, turns, f"{incarnation}~2", 0)
         self._limits = limits
         self._allowance = Allowance(limits.max_jobs)
         self._held: dict[int, Attempt] = {}

@@ -122,12 +122,28 @@ class Client:
         """Return all queues with their counts."""
         return cast(list[QueueDoc], self._get("/queues")["data"])
 
-    def limit_queue(self, queue: str, max_pending: int | None) -> QueueDoc:
-        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+    def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
+        """Change what is set for a queue: the body is that of `PATCH /queues/{queue}`."""
         sent = {"Content-Type": "application/json"}
-        path = f"/queues/{quote(queue, safe='')}"
-        content = _encode({"max_pending": max_pending})
-        return cast(QueueDoc, self._transport.document("PATCH", path, content=content, headers=sent))
+        content = _encode(change)
+        return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), content=content, headers=sent))
+
+    def act_on_queue(self, action: str, queue: str) -> QueueDoc:
+        """Pause or resume a queue."""
+        return cast(QueueDoc, self._post(_queue_path(queue, action), {}))
+
+    def purge_queue(self, queue: str) -> int:
+        """Cancel the jobs of a queue that are ready to run; returns how many."""
+        cancelled = 0
+        while True:
+            answer = self._post(_queue_path(queue, "purge"), {})
+            cancelled += int(answer["cancelled"])
+            if not answer["more"]:
+                return cancelled
+
+    def delete_queue(self, queue: str) -> None:
+        """Forget a queue that holds no jobs."""
+        self._transport.document("DELETE", _queue_path(queue))
 
     def workers(self) -> list[WorkerDoc]:
         """Return all workers, those lost within the last hour too."""
@@ -178,6 +194,10 @@ def _worker_path(worker_id: str, action: str = "") -> str:
     if not worker_id or worker_id in {".", ".."} or "/" in worker_id:
         raise NotFound("worker", worker_id)
     return f"/workers/{quote(worker_id, safe='')}{action}"
+
+
+def _queue_path(queue: str, action: str = "") -> str:
+    return f"/queues/{quote(queue, safe='')}" + (f"/{action}" if action else "")
 
 
 def _path(kind: str, ident: str, action: str = "") -> str:

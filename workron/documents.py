@@ -93,12 +93,22 @@ class WorkflowDoc(TypedDict):
     jobs: list[JobDoc]
 
 
+class RateDoc(TypedDict):
+    """At most so many starts in any time of this length, in seconds."""
+
+    jobs: int
+    per: float
+
+
 class QueueDoc(TypedDict):
     """A queue, how many jobs it has in each status, and how many may wait (None: any number)."""
 
     name: str
     counts: dict[str, int]
     max_pending: int | None
+    max_running: int | None
+    rate: RateDoc | None
+    paused: bool
 
 
 class WorkerDoc(TypedDict):

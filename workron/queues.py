@@ -1,5 +1,6 @@
 """What is done with queues: limits, pauses, purges."""
 
+import time
 from typing import Final
 
 from workron.errors import Conflict, NotFound
@@ -30,15 +31,15 @@ class Queues:
             fields += ["paused", "1" if change.paused else ""]
         await self._scripts.gate(queue, fields)
 
-    async def purge(self, queue: str) -> int:
-        """Cancel all jobs that are ready to run in a queue, step by step; returns how many."""
-        cancelled: int = 0
+    async def purge(self, queue: str, within_s: float) -> tuple[int, bool]:
+        """Cancel jobs that are ready to run in a queue, step by step; returns how many, and whether others are left."""
+        cancelled, ends_at = 0, time.monotonic() + within_s
         while True:
             match await self._scripts.purge(queue, PURGED):
                 case [b"PURGED", number, more, _]:
                     cancelled += int(number)
-                    if not more:
-                        return cancelled
+                    if not more or time.monotonic() > ends_at:
+                        return cancelled, bool(more)
 
     async def remove(self, queue: str) -> None:
         """Forget a queue without jobs, and what was set for it; Conflict if it holds some."""

@@ -8,6 +8,7 @@ One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call 
 to repeat then, because it is idempotent by id, request id or fence; `cancel` and `retry` are if they name the run.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -146,12 +147,12 @@ class Store:
         most = NO_LIMIT if max_pending is None else max_pending
         return await self.change_queue(queue, QueueChange(max_pending=most))
 
-    async def purge_queue(self, queue: str) -> int:
-        """Cancel all jobs that are ready to run in a queue; returns how many."""
-        cancelled = await self._queues.purge(queue)
+    async def purge_queue(self, queue: str, *, within_s: float = math.inf) -> tuple[int, bool]:
+        """Cancel jobs that are ready to run in a queue; returns how many, and whether there was no time for others."""
+        cancelled, more = await self._queues.purge(queue, within_s)
         if cancelled:
             await self._propagate_quietly()
-        return cancelled
+        return cancelled, more
 
     async def remove_queue(self, queue: str) -> None:
         await self._queues.remove(queue)

@@ -322,8 +322,7 @@ local function flush_event()
 end
 
 -- Write all that was collected. May be called more than once in a script.
-local flush
-function flush()
+local function flush()
   hint_sooner()
   flush_counts()
   for key, members in pairs(indexes) do

@@ -147,11 +147,11 @@ async def test_a_purge_cancels_what_is_ready_to_run(store: Store) -> None:
     await submit(store, later, child)
     [running] = await claim(store)
     assert running.id == ids[0]
-    assert await store.purge_queue("default") == 249
+    assert await store.purge_queue("default") == (249, False)
     assert (await store.job(ids[1])).status is Status.CANCELLED
     assert (await store.job(later.id)).status is Status.SCHEDULED
     assert (await store.job(running.id)).status is Status.RUNNING
-    assert await store.purge_queue("default") == 0
+    assert await store.purge_queue("default") == (0, False)
 
 
 async def test_a_queue_without_jobs_is_removed_with_what_was_set_for_it(store: Store) -> None:
