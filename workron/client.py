@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
-from workron.documents import HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
+from workron.documents import ExplanationDoc, HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
 from workron.errors import ApiProblem, InvalidRequest, NotFound
 from workron.transport import ANSWER_S, PATIENCE_S, Transport
 
@@ -88,6 +88,10 @@ class Client:
                 return
             params["cursor"] = page["next_cursor"]
             left = None if left is None else left - len(page["data"])
+
+    def explain(self, job_id: str) -> ExplanationDoc:
+        """Return why the job is where it is."""
+        return cast(ExplanationDoc, self._get(_path("jobs", job_id, "explain")))
 
     def cancel(self, job_id: str, tasks: str | None = None) -> JobDoc:
         """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`."""

@@ -81,6 +81,16 @@ class JobDoc(TypedDict):
     workflow: str | None
 
 
+class ExplanationDoc(TypedDict):
+    """Why a job is where it is, in a sentence, and the facts behind it."""
+
+    id: str
+    status: str
+    reason: str | None
+    sentence: str
+    facts: dict[str, Any]
+
+
 class WorkflowDoc(TypedDict):
     """A workflow as the API answers it, with its first 1,000 jobs."""
 

@@ -20,6 +20,7 @@ from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.explain import Explainer, Explanation
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
@@ -76,6 +77,7 @@ class Store:
         self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
+        self._explainer = Explainer(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
@@ -241,6 +243,9 @@ class Store:
 
     async def job(self, job_id: str) -> Job:
         return await self._reader.job(job_id)
+
+    async def explain(self, job_id: str) -> Explanation:
+        return await self._explainer.explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.jobs(job_ids)

@@ -13,9 +13,11 @@ from api.schemas.base import (
 from api.schemas.jobs import (
     Array,
     DependencyState,
+    Explanation,
     Job,
     JobPage,
     Task,
+    explanation_document,
     job_document,
     new_job_document,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "Answer",
     "Array",
     "DependencyState",
+    "Explanation",
     "Health",
     "Job",
     "JobPage",
@@ -61,6 +64,7 @@ __all__ = [
     "WorkerList",
     "Workflow",
     "WorkflowStatus",
+    "explanation_document",
     "job_document",
     "json_response",
     "list_document",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from api.schemas.base import Answer, Time, counts_document, time_or_none
-from workron import models
+from workron import explain, models
 from workron.models import Reason, Status, When
 from workron.retries import Code, RetryPolicy
 from workron.times import rfc3339
@@ -93,6 +93,17 @@ class Job(Answer):
     depends_on: list[str]
     dependencies: list[DependencyState]
     workflow: str | None
+
+
+class Explanation(Answer):
+    """Why a job is where it is, as of now."""
+
+    id: str
+    status: Status
+    reason: Reason | None
+    sentence: str
+    facts: dict[str, Any]
+    """What the sentence is made of: names and values depend on the status."""
 
 
 class JobPage(Answer):
@@ -219,6 +230,17 @@ def _progress(said: str | None) -> float | str | None:
         number = float(said or "")
         return number if math.isfinite(number) and "_" not in (said or "") else said
     return said
+
+
+def explanation_document(explanation: explain.Explanation) -> dict[str, Any]:
+    job = explanation.job
+    return {
+        "id": job.id,
+        "status": job.status,
+        "reason": job.reason,
+        "sentence": explanation.sentence,
+        "facts": dict(explanation.facts),
+    }
 
 
 def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:

@@ -114,6 +114,7 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "get_output",
         "write_output",
         "get_parents",
+        "explain_job",
         "cancel_job",
         "retry_job",
         "get_workflow",

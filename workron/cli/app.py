@@ -123,6 +123,7 @@ _add(
     "workron ls --name nightly --all -o jsonl | jq -r .id",
 )
 _add(app, "show", jobs.show, _JOBS, "workron show 01FZpY2zqTkMcXH0Vb8n3R", "workron show -o json ID | jq .exit_code")
+_add(app, "why", jobs.why, _JOBS, "workron why 01FZpY2zqTkMcXH0Vb8n3R", "workron why -o json ID | jq .facts")
 _add(app, "logs", jobs.logs, _JOBS, "workron logs 01FZpY2zqTkMcXH0Vb8n3R", "workron logs -f $(workron submit make)")
 _add(
     app,

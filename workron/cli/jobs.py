@@ -16,6 +16,7 @@ from workron.cli.listing import JOBS, OUTCOMES, print_job
 from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, seconds
 from workron.cli.render import Format, FormatOption, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
+from workron.cli.text import printable
 from workron.documents import JobDoc
 from workron.models import Status
 
@@ -92,6 +93,13 @@ def show(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) ->
     """Show all there is to know about a job."""
     with connect(api) as client:
         print_document(client.job(job_id), output, print_job)
+
+
+@spread
+def why(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """Say why a job is where it is, and what must happen next."""
+    with connect(api) as client:
+        print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
 
 
 @spread
