@@ -1,5 +1,5 @@
 -- propagate: visit the next edges of ended jobs.
--- uses: core ends edges
+-- uses: core timers ends edges
 --
 -- ARGV[1]  limit  most edges to visit, 1..200
 --

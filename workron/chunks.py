@@ -28,6 +28,14 @@ def _depends_on(edges: Sequence[Dependency]) -> str:
     return " ".join(edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}" for edge in edges)
 
 
+def _timers(job: NewJob) -> Iterator[str]:
+    for name, moment in (("deadline", job.deadline), ("expires", job.expires)):
+        if moment is not None and moment.after_ms is not None:
+            yield from (f"{name}_ms", str(moment.after_ms))
+        elif moment is not None:
+            yield from (f"{name}_at", str(moment.at_ms))
+
+
 def fields(job: NewJob) -> list[str | bytes]:
     """Name, value, … of the job's hash; fields with default values are left out."""
     parts: list[str | bytes] = []
@@ -45,14 +53,18 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("max_attempts", str(job.max_attempts))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
+    holds = job.holds
+    if job.deadline is not None or job.expires is not None:
+        parts += _timers(job)
+        holds += "t"
     if job.env:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
         parts += ("cwd", job.cwd)
     if job.more:
         parts += ("more", orjson.dumps(dict(job.more)))
-    if job.holds:
-        parts += ("holds", job.holds)
+    if holds:
+        parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts

@@ -90,8 +90,12 @@ class Client:
             left = None if left is None else left - len(page["data"])
 
     def cancel(self, job_id: str) -> JobDoc:
-        """Cancel the job: at once, or by stopping its running command."""
-        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {}))
+        """Cancel the job as it is now: at once, or by stopping its running command.
+
+        The run is named: a request that is delayed on its way, and repeated, never hits a later one.
+        """
+        run = self.job(job_id)["run"]
+        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {"run": run}))
 
     def retry(self, job_id: str) -> JobDoc:
         """Start a new run of a job that has ended."""

@@ -15,6 +15,7 @@ local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'ca
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
   run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
+  deadline_at = false, expires_at = false, expired_at = false,
 }
 
 -- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
