@@ -22,7 +22,7 @@ from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
 from workron.fleet import Drain, WorkerStatus
-from workron.models import Claimed, ClaimRequest, Reason, Status
+from workron.models import Claimed, ClaimRequest, Moment, Reason, Status
 from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
@@ -165,6 +165,21 @@ async def test_a_cancel_stops_the_command_before_the_next_heartbeat(place: Place
         await place.store.cancel(job_id)
         await wait_until(place.is_(job_id, Status.CANCELLED))
         assert time.monotonic() - started < 3
+
+
+async def test_a_deadline_stops_the_command_and_its_exit_code_is_kept(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(heartbeat=4.9):
+        late = new_job(command="trap 'exit 5' TERM; sleep 60 & wait", deadline=Moment(after_ms=600))
+        (job_id,) = await submit(place.store, late)
+        await wait_until(place.is_(job_id, Status.RUNNING))
+        while await place.status(job_id) is Status.RUNNING:
+            await place.store.upkeep.promote()  # as the reaper does
+            await asyncio.sleep(0.05)
+        job = await place.store.job(job_id)
+        assert (job.status, job.reason, job.exit_code) == (Status.FAILED, Reason.EXPIRED, 5)
+        assert job.finished_at_ms is not None
+        assert job.finished_at_ms - job.created_at_ms < 4_000
+        assert job.error == "expired: not done by its deadline"
 
 
 async def test_a_timeout_stops_the_command(place: Place, wait_until: WaitUntil) -> None:

@@ -61,7 +61,7 @@ class JobOptions:
     delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait this long before the start")] = None
     run_at: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="start at this time: 2030-01-31T18:00, local unless it says, or like --delay"),
+        typer.Option(metavar="WHEN", help="start at this time: 2030-01-31T18:00, local unless it says; or 30s, 2h"),
     ] = None
     deadline: Annotated[
         str | None,
