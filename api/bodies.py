@@ -134,7 +134,7 @@ class DrainTime(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"timeout": 600}]})
 
-    timeout: Annotated[Seconds, Field(ge=0)] | None = None
+    timeout: Seconds | None = None
     """Seconds; left out, the worker's own `drain_timeout`."""
 
     def wish(self) -> Drain:

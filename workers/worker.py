@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from workers.batch import NO_LIMITS, Allowance, Limits, until_empty
+from workers.cancels import Cancels
 from workers.ended import Ended, Ending, log_answers
 from workers.executor import Attempt, Executor
 from workers.guardian import boottime_s
@@ -84,6 +85,7 @@ class Worker:
         self._ended = Ended(self._output)
         every_s, about = settings.heartbeat_s, self._info
         self._heartbeat = Heartbeat(source, executor, every_s, about, self._held_pairs, self._drain, self._outage)
+        self._cancels = Cancels(source, executor, self.id, self._heartbeat.hurry)
 
     async def run(self) -> None:
         """Work until `stop`, or a limit is reached; returns when nothing is held any more."""
@@ -93,7 +95,7 @@ class Worker:
             self._serve_beside(),
             self._heartbeat.run(),
             self._output.run(self._held.values()),
-            self._listen_for_cancels(),
+            self._cancels.run(),
             self._listen_for_news(),
             self._end_when_empty(),
         )
@@ -264,6 +266,7 @@ class Worker:
         self._log.debug("job started", job=claim.id, attempt=claim.attempt)
         attempt = self._executor.start(claim, deadline)
         self._held[claim.fence] = attempt
+        self._cancels.begun(attempt)
         attempt.task.add_done_callback(lambda task: self._on_end(attempt, task))
 
     def _on_end(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
@@ -301,19 +304,6 @@ class Worker:
         except StoreUnavailable as error:
             for fields in about:
                 self._log.warning("job not given back, the reaper will do it", error=str(error), **fields)
-
-    async def _listen_for_cancels(self) -> None:
-        while True:
-            try:
-                async for worker, job_id, fence in self._source.cancels():
-                    attempt = self._executor.attempts.get(fence) if worker == self.id else None
-                    if worker == self.id and not job_id:
-                        self._heartbeat.hurry()
-                    elif attempt is not None:
-                        self._log.info("cancelling job", job=job_id, attempt=attempt.claim.attempt)
-                        attempt.cancel()
-            except StoreUnavailable:
-                await asyncio.sleep(1)  # heartbeats bring cancels too
 
     async def _listen_for_news(self) -> None:
         """Take what the parked request has got; the same claims come if it is made again, whichever is first."""

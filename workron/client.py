@@ -94,8 +94,12 @@ class Client:
         return cast(ExplanationDoc, self._get(_path("jobs", job_id, "explain")))
 
     def cancel(self, job_id: str, tasks: str | None = None) -> JobDoc:
-        """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`."""
-        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {"tasks": tasks} if tasks else {}))
+        """Cancel the job as it is now: at once, or by stopping its running command; of an array only some `tasks`.
+
+        The run is named: a request that is delayed on its way, and repeated, never hits a later one.
+        """
+        body: dict[str, Any] = {"tasks": tasks} if tasks else {"run": self.job(job_id)["run"]}
+        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), body))
 
     def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
         """Start a new run of a job that has ended, or of some of an array's tasks."""

@@ -68,6 +68,8 @@ class JobDoc(TypedDict):
     cwd: str | None
     created_at: str
     run_at: str | None
+    deadline: str | None
+    expires: str | None
     started_at: str | None
     finished_at: str | None
     last_heartbeat: str | None

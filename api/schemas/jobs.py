@@ -80,6 +80,10 @@ class Job(Answer):
     cwd: str | None
     created_at: Time
     run_at: Time | None
+    deadline: Time | None
+    """If it has not ended by then, it fails."""
+    expires: Time | None
+    """If it has not started by then, it is cancelled."""
     started_at: Time | None
     finished_at: Time | None
     last_heartbeat: Time | None
@@ -140,6 +144,8 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "cwd": job.cwd,
         "created_at": rfc3339(job.created_at_ms),
         "run_at": time_or_none(job.run_at_ms),
+        "deadline": time_or_none(job.deadline_at_ms),
+        "expires": time_or_none(job.expires_at_ms),
         "started_at": time_or_none(job.started_at_ms),
         "finished_at": time_or_none(job.finished_at_ms),
         "last_heartbeat": time_or_none(job.last_heartbeat_at_ms),
@@ -190,6 +196,10 @@ def new_job_document(
         "run_at": time_or_none(_due_ms(job, stored_at_ms)),
         "workflow": workflow,
     }
+    if job.deadline is not None:
+        document["deadline"] = rfc3339(job.deadline.seen_from(stored_at_ms))
+    if job.expires is not None:
+        document["expires"] = rfc3339(job.expires.seen_from(stored_at_ms))
     if job.depends_on:
         document["depends_on"] = [edge.job for edge in job.depends_on]
         document["dependencies"] = [

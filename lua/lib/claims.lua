@@ -7,6 +7,7 @@ local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
+local EXPIRY_COST = 10 -- as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
@@ -15,22 +16,25 @@ local function claim_row(id, fence, attempt, row)
   return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], row[11] }
 end
 
--- Make due jobs pending; returns whether more are due.
+-- Make due jobs pending, and act on timers that have come; returns whether more are due.
 local function promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
-  for _, id in ipairs(due) do
-    local job = read(id)
-    if job and job.status == 'scheduled' then
-      redis.call('HSET', job_key(id), 'status', 'pending')
+  for _, member in ipairs(due) do
+    local timer, id = string.match(member, '^(%a+) (.+)$')
+    local job = not timer and read(member)
+    if timer then
+      ring_safely(timer, id)
+    elseif job and job.status == 'scheduled' then
+      redis.call('HSET', job_key(member), 'status', 'pending')
       move(job, 'pending')
     else
-      index(P .. 'due', id, false)
+      index(P .. 'due', member, false)
     end
   end
   return #due == limit
 end
 
--- Milliseconds until the next job is due, or a rate allows another start; -1 when there is nothing to wait for.
+-- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
 local function next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
   local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or gate_due_ms
@@ -125,9 +129,13 @@ local function claim(worker, queues, limit, lease_ms, floor)
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
-          fence = fence + 1
-          claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
-          count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
+          if row[12] and not in_time(id, row[12]) then
+            budget = budget - EXPIRY_COST
+          else
+            fence = fence + 1
+            claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
+            count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
+          end
         end
       end
     end

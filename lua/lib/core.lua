@@ -15,7 +15,8 @@ local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'ca
 local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true } -- fields that all tasks of an array have in common
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
-  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
+  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false, deadline_at = false, expires_at = false,
+  expired_at = false,
 }
 
 -- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
@@ -177,9 +178,8 @@ local function enter(job, to, at_front)
   end
 end
 
--- What a job holds beyond the indexes, or has to do with every step, stands as letters in its field `holds`; few jobs
--- have any. A library has a function for its letter here: it is called with the job, what it is now and what it becomes,
--- and may return what it becomes instead.
+-- What few jobs hold beyond the indexes stands as letters in their field `holds`. A library has a function for its letter
+-- here: it is called with the job, what it is now and what it becomes, and may return what it becomes instead.
 local HOLDERS = {}
 local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
 

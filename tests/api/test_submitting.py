@@ -49,6 +49,8 @@ async def test_a_submitted_job_is_answered_whole_and_found_at_its_location(clien
         {"command": "x", "run_at": "1999-01-01T00:00:00Z"},
         {"command": "x", "run_at": "1970-01-01T00:00:00Z"},
         {"command": "x", "timeout": 0.0004},
+        {"command": "x", "deadline": 0.0004, "expires": "2099-01-01T00:00:00Z"},
+        {"command": "x", "delay": "1h", "expires": "2h", "deadline": "3h"},
     ],
 )
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/bulk"])
