@@ -17,11 +17,14 @@ def test_a_paused_queue_starts_nothing(workron: CommandLine) -> None:
 
 
 def test_limits_are_set_and_shown(workron: CommandLine) -> None:
-    queue = workron("queues", "set", "slow", "--max-running", "2", "--rate", "10/1m", "-o", "json").document
+    def line() -> str:
+        return "".join(line for line in workron("queues").out.splitlines() if line.startswith("limited-here"))
+
+    queue = workron("queues", "set", "limited-here", "--max-running", "2", "--rate", "10/1m", "-o", "json").document
     assert (queue["max_running"], queue["rate"]) == (2, {"jobs": 10, "per": 60.0})
-    assert "2 run, 10/60s start" in workron("queues").out
-    assert workron("queues", "set", "slow", "--max-running", "none", "--rate", "none").code == 0
-    assert "slow" not in workron("queues").out
+    assert "2 run, 10/60s start" in line()
+    assert workron("queues", "set", "limited-here", "--max-running", "none", "--rate", "none").code == 0
+    assert line() == ""
 
 
 @pytest.mark.parametrize("wrong", [["--rate", "10"], ["--rate", "x/1m"], ["--max-running", "many"], []])
