@@ -22,7 +22,7 @@ def test_limits_are_set_and_shown(workron: CommandLine) -> None:
 
     queue = workron("queues", "set", "limited-here", "--max-running", "2", "--rate", "10/1m", "-o", "json").document
     assert (queue["max_running"], queue["rate"]) == (2, {"jobs": 10, "per": 60.0})
-    assert "2 run, 10/60s start" in line()
+    assert "2 run, 10/1m start" in line()
     assert workron("queues", "set", "limited-here", "--max-running", "none", "--rate", "none").code == 0
     assert line() == ""
 
