@@ -31,9 +31,10 @@ async def changed(store: Store, job_id: str, *statuses: Status) -> Job:
 
 async def overrun(store: Store, job_id: str, fence: int) -> None:
     """Return when the running job has been told to stop because its deadline has passed."""
-    while (await store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence] is Beat.OK:
+    while (beat := (await store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence]) is Beat.OK:
         await store.upkeep.promote()
         await asyncio.sleep(0.01)
+    assert beat is Beat.CANCEL
 
 
 async def due(bench: Bench) -> dict[str, int]:

@@ -7,7 +7,7 @@ local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
-local EXPIRY_COST = 10 -- as much work as so many dropped ids
+local EXPIRY_COST = 20 -- as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 

@@ -17,15 +17,16 @@ end
 -- A length of time counts from `since`, again if it was retried; a moment stays, but does not hold up a retry after it.
 local function arm(job, kind, length_ms, at, since, again)
   local field = kind .. '_at'
+  length_ms, at = tonumber(length_ms or ''), tonumber(at or '')
   if length_ms then
-    at = since + tonumber(length_ms)
+    at = since + length_ms
     redis.call('HSET', job_key(job.id), field, int(at))
-  elseif at and again and tonumber(at) <= NOW then
+  elseif at and again and at <= NOW then
     redis.call('HDEL', job_key(job.id), field)
     return
   end
   if at then
-    set_timer(job, kind, tonumber(at))
+    set_timer(job, kind, at)
   end
 end
 

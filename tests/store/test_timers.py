@@ -108,7 +108,7 @@ async def test_a_worker_that_waits_is_told_of_a_timer_before_all_others(bench: B
     first = await store.attempts.claim(request)
     assert first.parked
     assert first.next_due_in_ms is not None
-    (job_id,) = await submit(store, new_job(depends_on=(), delay_ms=50_000, expires=Moment(after_ms=40_000)))
+    (job_id,) = await submit(store, new_job(delay_ms=70_000, expires=Moment(after_ms=40_000)))
     async with store.attempts.own_connection() as waiting:
         assert await store.attempts.news("w1", waiting, timeout_s=2) is not None
     again = await store.attempts.claim(request)
