@@ -1,5 +1,6 @@
 """Tasks that follow those of another array, and tasks that are cancelled and retried one by one."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,3 +123,17 @@ async def test_a_task_has_its_arrays_labels_and_knows_the_result_of_the_one_that
         ]
         task = await store.job(one.id)
         assert (task.tags, task.metadata) == (("nightly",), {"a": 1})
+
+
+async def test_a_request_hung_until_a_million_tasks_were_gone_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = array_job(100_000)
+    await submit(store, job)
+    monkeypatch.setattr("workron.arrays._IN_A_REQUEST_S", 0.05)
+    began = time.monotonic()
+    behind = follower(job, queue="behind")
+    await submit(store, behind)
+    assert time.monotonic() - began < 2
+    assert await store._connection.call("ZSCORE", store._keys.arrays, behind.id) is not None  # the reaper goes on
+    await store.cancel(behind.id)
