@@ -9,6 +9,7 @@ from array_jobs import BAD, array_job, array_of, run_all, tasks_of
 from builders import claim, finish, new_job, submit
 
 from workron.errors import Conflict, InvalidRequest
+from workron.listing import JobFilter
 from workron.models import Claim, Dependency, NewJob, Outcome, Reason, Status, When
 from workron.retries import RetryPolicy
 from workron.store import Store
@@ -137,3 +138,17 @@ async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     assert time.monotonic() - began < 2
     assert await store._connection.call("ZSCORE", store._keys.arrays, behind.id) is not None  # the reaper goes on
     await store.cancel(behind.id)
+
+
+async def test_a_listing_ends_behind_the_last_task_that_was_made(store: Store) -> None:
+    job = array_job(100_000)
+    await submit(store, job)
+    await claim(store, limit=2)
+    pages, cursor = 0, None
+    found: list[int] = []
+    while pages == 0 or cursor is not None:
+        page = await store.list_jobs(JobFilter(Status.RUNNING, array=job.id), limit=50, cursor=cursor)
+        found += [task.task.index for task in page.jobs if task.task]
+        cursor, pages = page.next_cursor, pages + 1
+    assert found == [0, 1]
+    assert pages <= 3
