@@ -29,10 +29,8 @@ _PURGE_S: Final = 10.0
 )
 async def change_queue(request: Request, queue: QueueName) -> Response:
     """Set how many jobs of a queue may wait, run, or start in a time; it need not hold jobs yet."""
-    context = context_of(request)
-    change = await body.required(QueueChange, request, context.settings.max_body)
-    changed = await context.store.change_queue(queue, change.to_change())
-    return schemas.json_response(schemas.queue_document(changed))
+    change = await body.required(QueueChange, request, context_of(request).settings.max_body)
+    return await _change(request, queue, change.to_change())
 
 
 @router.post(
@@ -43,8 +41,7 @@ async def change_queue(request: Request, queue: QueueName) -> Response:
 )
 async def pause_queue(request: Request, queue: QueueName) -> Response:
     """Start no more jobs of a queue; what runs goes on. The queue need not be there yet."""
-    changed = await context_of(request).store.change_queue(queue, models.QueueChange(paused=True))
-    return schemas.json_response(schemas.queue_document(changed))
+    return await _change(request, queue, models.QueueChange(paused=True))
 
 
 @router.post(
@@ -55,8 +52,7 @@ async def pause_queue(request: Request, queue: QueueName) -> Response:
 )
 async def resume_queue(request: Request, queue: QueueName) -> Response:
     """Start jobs of a queue again."""
-    changed = await context_of(request).store.change_queue(queue, models.QueueChange(paused=False))
-    return schemas.json_response(schemas.queue_document(changed))
+    return await _change(request, queue, models.QueueChange(paused=False))
 
 
 @router.post(
@@ -82,3 +78,8 @@ async def delete_queue(request: Request, queue: QueueName) -> Response:
     """Forget a queue that holds no jobs, and what was set for it."""
     await context_of(request).store.remove_queue(queue)
     return Response(None, 204)
+
+
+async def _change(request: Request, queue: str, change: models.QueueChange) -> Response:
+    changed = await context_of(request).store.change_queue(queue, change)
+    return schemas.json_response(schemas.queue_document(changed))

@@ -105,19 +105,13 @@ def set_queue(
 @spread
 def pause(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
     """Start no more jobs of queues; what runs goes on."""
-    with connect(api) as client:
-        each = Each(names, partial(client.act_on_queue, "pause"))
-        print_table(each, output, QUEUES)
-    return each.code
+    return _act("pause", names, output, api)
 
 
 @spread
 def resume(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
     """Start jobs of queues again."""
-    with connect(api) as client:
-        each = Each(names, partial(client.act_on_queue, "resume"))
-        print_table(each, output, QUEUES)
-    return each.code
+    return _act("resume", names, output, api)
 
 
 @spread
@@ -133,6 +127,13 @@ def remove(queue: Queue, *, api: ApiOptions) -> None:
     """Forget a queue that holds no jobs, and what was set for it."""
     with connect(api) as client:
         client.delete_queue(queue)
+
+
+def _act(action: str, names: list[str], output: Format, api: ApiOptions) -> int:
+    with connect(api) as client:
+        each = Each(names, partial(client.act_on_queue, action))
+        print_table(each, output, QUEUES)
+    return each.code
 
 
 def _print_queue(queue: QueueDoc) -> None:
