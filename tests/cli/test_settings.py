@@ -1,7 +1,10 @@
 """Settings on the command line: where they come from, and what is said when they are wrong."""
 
+import re
+
 import pytest
 from command_line import CommandLine
+from local_stack import ROOT
 
 from workron.cli import flags
 from workron.settings import Settings
@@ -93,9 +96,11 @@ def test_a_process_that_starts_tells_of_a_variable_that_is_no_setting(alone: Com
 
 
 def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(alone: CommandLine) -> None:
-    known = ("URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE")
+    sources = [path.read_text() for path in (ROOT / "workers").glob("*.py")]
+    given = {name for source in sources for name in re.findall(r'"(WORKRON_[A-Z_]+)"', source)}
+    assert {"WORKRON_JOB_ID", "WORKRON_FENCE", "WORKRON_ARRAY_INDEX", "WORKRON_RESULT"} <= given
 
-    assert alone("config", "show", **{f"WORKRON_{name}": "1" for name in known}).err == ""
+    assert alone("config", "show", **dict.fromkeys(given | {"WORKRON_URL", "WORKRON_LIFELINE"}, "1")).err == ""
 
 
 @pytest.mark.parametrize(
