@@ -37,7 +37,9 @@ local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
   if job.holds and string.find(job.holds, 'A', 1, true) then
-    gone[5], gone[6] = P .. 'array:' .. job.id, P .. 'array:' .. job.id .. ':values'
+    for _, part in ipairs({ '', ':values', ':skip' }) do
+      gone[#gone + 1] = P .. 'array:' .. job.id .. part
+    end
   end
   local outputs = redis.call('HGET', key, 'outputs') or ''
   for fence in string.gmatch(outputs, '(%d+):%d+') do

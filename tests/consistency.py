@@ -169,6 +169,11 @@ class Audit:
 
     async def _arrays(self) -> list[str]:
         found = []
+        prefix = self._keys.array("")
+        async for key in self._client.scan_iter(f"{prefix}*", count=1000):
+            job_id = key.decode().removeprefix(prefix).partition(":")[0]
+            if job_id not in self.jobs and await self._client.ttl(key) < 0:
+                found.append(f"{key.decode()} has outlived its job")
         for job_id, row in self.jobs.items():
             if "array_size" not in row or "batch" in row:
                 continue
