@@ -1,5 +1,5 @@
 -- forget: remove a queue that holds no jobs, with its limits.
--- uses: core
+-- uses: core gates
 --
 -- ARGV[1]  queue  name of the queue
 --
@@ -25,11 +25,5 @@ for priority = 1, 9 do
 end
 redis.call('UNLINK', unpack(gone))
 redis.call('SREM', P .. 'queues', queue)
-local gated = {}
-for name in string.gmatch(meta_now()[2] or '', '%S+') do
-  if name ~= queue then
-    gated[#gated + 1] = name
-  end
-end
-redis.call('HSET', KEYS[1], 'gated', table.concat(gated, ' '))
+note_gate(queue, false)
 return { 'FORGOTTEN' }

@@ -17,22 +17,9 @@ for at = 2, #ARGV, 2 do
   end
 end
 local gates = redis.call('HMGET', key, 'paused', 'max_running', 'rate_jobs')
-local gated = {}
-for name in string.gmatch(meta_now()[2] or '', '%S+') do
-  if name ~= queue then
-    gated[#gated + 1] = name
-  end
-end
-if gates[1] or gates[2] or gates[3] then
-  gated[#gated + 1] = queue
-end
+note_gate(queue, gates[1] or gates[2] or gates[3])
 if not gates[3] then
   redis.call('UNLINK', key .. ':starts')
-end
-if #gated > 0 then
-  redis.call('HSET', KEYS[1], 'gated', table.concat(gated, ' '))
-else
-  redis.call('HDEL', KEYS[1], 'gated')
 end
 redis.call('SADD', P .. 'queues', queue)
 forget_if_empty(queue)

@@ -1,16 +1,39 @@
 -- gates: queues that are paused, or of which only so many jobs may run at once or start in a time. Their names stand in
--- `gated` in meta, which a claim reads with the fence: queues without a gate cost nothing.
+-- `gated` in meta, which a claim reads with the fence: queues without a gate cost nothing. Where they are too many it is
+-- `*`, and each queue is asked for its gates.
 --
 -- Nothing is popped that may not start. How many run is the queue's own count, so no slot can leak; `queue:<q>:starts`
 -- (LIST) has the times of its last starts, as many as its rate allows.
 
 local gate_due_ms -- until a start is allowed again in a queue that this call has looked at
-local starts = {} -- queue → starts of this call
+local starts = {} -- queue → starts of this call that its count does not have yet
+local MOST_NAMED = 50
 
 -- Whether a queue has a gate.
 local function is_gated(queue)
   local gated = meta_now()[2]
-  return gated and string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true)
+  return gated and (gated == '*' or string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true))
+end
+
+-- Note whether a queue has a gate.
+local function note_gate(queue, has_gate)
+  local gated = {}
+  if meta_now()[2] == '*' then
+    return
+  end
+  for name in string.gmatch(meta_now()[2] or '', '%S+') do
+    if name ~= queue then
+      gated[#gated + 1] = name
+    end
+  end
+  if has_gate then
+    gated[#gated + 1] = queue
+  end
+  if #gated == 0 then
+    redis.call('HDEL', KEYS[1], 'gated')
+  else
+    redis.call('HSET', KEYS[1], 'gated', #gated > MOST_NAMED and '*' or table.concat(gated, ' '))
+  end
 end
 
 -- Of the starts that a rate allows, those that are free now, up to `wanted`.
@@ -62,4 +85,9 @@ local function note_starts(queue, number)
     redis.call('LTRIM', key, '-' .. jobs, '-1')
     redis.call('PEXPIRE', key, per_ms)
   end
+end
+
+AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
+  starts = {}
+  return false
 end

@@ -174,3 +174,39 @@ async def test_limits_show_and_go(store: Store) -> None:
     assert (set_.max_pending, set_.max_running, set_.rate, set_.paused) == (5, 3, Rate(10, 60_000), True)
     await store.change_queue("q", QueueChange(max_pending=NO_LIMIT, max_running=NO_LIMIT, rate=NO_LIMIT, paused=False))
     assert await store.queues() == []
+
+
+async def test_who_took_one_of_two_free_places_left_the_next_worker_asleep(store: Store) -> None:
+    await limit_running(store, 2)
+    await submit(store, *jobs(6))
+    running = await claim(store, limit=2)
+    await parked(store, "w2")
+    await parked(store, "w3")
+    await store.attempts.finish([Result(one.id, one.fence, SUCCESS) for one in running], worker="w1")
+    told = [await asyncio.wait_for(store.attempts.news("inbox", store._connection), 5)]
+    assert len(await claim(store, worker="w2")) == 1
+    told.append(await asyncio.wait_for(store.attempts.news("inbox", store._connection), 5))
+    assert [news and news.worker for news in told] == ["w2", "w3"]
+
+
+async def test_more_gates_than_are_named_still_hold(store: Store) -> None:
+    for number in range(60):
+        await store.change_queue(f"q{number}", PAUSED)
+    await submit(store, new_job(queue="q59"), new_job(queue="open"))
+    assert [one.queue for one in await claim(store, queues=["q59", "open"], limit=5)] == ["open"]
+    for number in range(60):
+        await store.change_queue(f"q{number}", RESUMED)
+    assert len(await claim(store, queues=["q59"])) == 1
+    await store.change_queue("q59", PAUSED)
+    await submit(store, new_job(queue="q59"))
+    assert await claim(store, queues=["q59"]) == []
+
+
+async def test_a_rate_that_was_made_smaller_counts_what_has_started_before(store: Store) -> None:
+    await store.change_queue("default", QueueChange(rate=Rate(5, 60_000)))
+    await submit(store, *jobs(10))
+    assert len(await claim(store, limit=3)) == 3
+    await store.change_queue("default", QueueChange(rate=Rate(2, 60_000)))
+    assert await claim(store, limit=3) == []
+    await store.change_queue("default", QueueChange(rate=Rate(4, 60_000)))
+    assert len(await claim(store, limit=3)) == 1
