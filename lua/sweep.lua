@@ -37,7 +37,7 @@ local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
   if job.holds and string.find(job.holds, 'A', 1, true) then
-    for _, part in ipairs({ '', ':values', ':skip' }) do
+    for _, part in ipairs({ '', ':values', ':skip', ':turns' }) do
       gone[#gone + 1] = P .. 'array:' .. job.id .. part
     end
   end

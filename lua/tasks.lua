@@ -1,12 +1,13 @@
 -- tasks: cancel some of an array's tasks, or run them again.
--- uses: core timers ends edges arrays
+-- uses: core timers ends edges arrays tasks
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry
 -- ARGV[3..]  places  index of a task
 --
 -- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
--- each; {"NOT_STARTED", status} or {"UNKNOWN"}, also if it is no array
+-- each; {"NOT_STARTED", status}, {"DROPPED", place} (it ended with its array before it was made: only the whole array can be
+-- retried) or {"UNKNOWN"}, also if it is no array
 
 local id, what = ARGV[1], ARGV[2]
 local EDGES = 200
@@ -18,6 +19,14 @@ end
 local row = array_row(id)
 if not row.started then
   return { 'NOT_STARTED', head.status }
+end
+local dropped = redis.call('HGET', array_key(id), 'dropped')
+local made = dropped and tonumber(string.match(dropped, '%d+$'))
+for at = 3, dropped and what == 'retry' and #ARGV or 0 do
+  local place = tonumber(ARGV[at])
+  if (row.follows or place >= made) and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
+    return { 'DROPPED', place }
+  end
 end
 local words = { 'TASKS' }
 for at = 3, #ARGV do

@@ -133,9 +133,12 @@ class Audit:
         reserved = sum(int(row.get("reserved", "0")) for row in rows)
         waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
         arrays = [(job_id, row) for job_id, row in self._admitted() if "array_size" in row]
-        made = [await self._client.hget(self._keys.array(job_id), "made") for job_id, _ in arrays]
-        skipped = [await self._client.scard(f"{self._keys.array(job_id)}:skip") for job_id, _ in arrays]
-        rest = sum(int(row["array_size"]) for _, row in arrays) - sum(map(int, made)) - sum(skipped)
+        rest = 0
+        for job_id, row in arrays:
+            about = await self._hash(self._keys.array(job_id))
+            if "dropped" not in about:
+                skips = await self._client.scard(self._keys.array_skips(job_id))
+                rest += int(row["array_size"]) - int(about["made"]) - skips
         waiting += rest
         if reserved != rest or int(said.get("waiting", "0")) != waiting:
             return [f"{said.get('waiting')} jobs are said to wait, not {waiting}, with room reserved for {reserved}"]
@@ -181,8 +184,7 @@ class Audit:
             tasks = Counter(task["status"] for task in self.jobs.values() if _is_task(task, job_id))
             dropped, status, _ = said.get("dropped", "0 cancelled 0").split()
             tasks[status] += int(dropped)
-            key = f"{self._keys.array(job_id)}:skip"
-            gone = {int(place) for place in await self._client.smembers(key)}
+            gone = {int(place) for place in await self._client.smembers(self._keys.array_skips(job_id))}
             if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
                 made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
                 last = int(said.get("dropped", said["made"]).split()[-1])

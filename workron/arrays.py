@@ -67,8 +67,11 @@ class Arrays:
     async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel or retry tasks of an array; answers how many of them are `cancelled`, `cancelling`, `retried` …"""
         counted: Counter[str] = Counter()
-        for start in range(0, len(indexes), STEP):
+        for start in reversed(range(0, len(indexes), STEP)):  # those that were dropped are the last ones
             match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
+                case [b"DROPPED", place]:
+                    said = f"task {place} of job {job_id} ended with its array before it was made"
+                    raise Conflict(f"{said}: retry the whole array")
                 case [b"TASKS", *words]:
                     counted.update(word.decode() for word in words)
                 case [b"NOT_STARTED", status]:

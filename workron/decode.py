@@ -58,8 +58,9 @@ def array(fields: Row, about: Row | None) -> Array | None:
     """The array of a job, if it has one; `about` is the hash that counts its tasks."""
     if "array_size" not in fields:
         return None
-    size, of_tasks = int(fields["array_size"]), counts(about or {})
-    rest = size - int((about or {}).get("made", b"0"))
+    about = about or {}
+    size, of_tasks = int(fields["array_size"]), counts(about)
+    rest = max(0, size - int(about.get("made", b"0")) - int(about.get("skips", b"0")))
     parallel = number(fields.get("array_parallel"))
     return Array(fields["array_first"].decode(), size, parallel, of_tasks, rest)
 

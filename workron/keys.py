@@ -64,6 +64,10 @@ class Keys:
     def array(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}"
 
+    def array_skips(self, job_id: str) -> str:
+        """The set of indexes that were cancelled before their tasks were made."""
+        return f"{self.prefix}array:{job_id}:skip"
+
     def array_values(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}:values"
 

@@ -110,6 +110,7 @@ class Reader:
             asked["status", edge.job] = ("HGET", self._keys.job(edge.job), "status")
         if "array_size" in row:
             asked["array", job_id] = ("HGETALL", self._keys.array(job_id))
+            asked["skips", job_id] = ("SCARD", self._keys.array_skips(job_id))
         if (task := decode.task(row)) is not None:
             asked["value", job_id] = ("LINDEX", self._keys.array_values(task.array), task.index)
         return asked
@@ -182,7 +183,7 @@ def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | 
         states = {edge.job: of("status", edge.job) for edge in decode.edges(row)}
         parents = {parent: Status(state.decode()) if state else None for parent, state in states.items()}
         array = of("array", job_id)
-        about_array = None if array is None else decode.row(array)
+        about_array = None if array is None else {**decode.row(array), "skips": b"%d" % (of("skips", job_id) or 0)}
         return decode.job(job_id, row, of("heartbeat", job_id), parents, about_array, decode.text(of("value", job_id)))
     except (KeyError, ValueError):
         log.warning("a job's hash can't be read", job=job_id)

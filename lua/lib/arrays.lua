@@ -5,6 +5,7 @@
 -- `started`; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
 -- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
 -- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
+-- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
 
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
@@ -44,6 +45,7 @@ local function array_row(array)
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
     walk = row[12], follows = row[13],
     prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
+    turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
 end
 
@@ -70,33 +72,73 @@ local function make_task(head, place, status, fields)
   arrive({ id = id, queue = head.queue, priority = head.priority, holds = 'a', array = about }, status)
 end
 
--- The key of the places that were cancelled before their tasks were made; nil where there are none.
-local function skipped_of(array)
-  local key = array_key(array) .. ':skip'
-  return redis.call('EXISTS', key) == 1 and key or nil
+-- Make the next tasks of those that have never been made.
+local function make_new(head, row, number)
+  local skip = array_key(head.id) .. ':skip'
+  local skips = redis.call('EXISTS', skip) == 1
+  for place = row.made, row.made + number - 1 do
+    if not skips or redis.call('SREM', skip, int(place)) == 0 then
+      make_task(head, place)
+      count(queue_key(head.queue), 'reserved', -1)
+    else
+      touched[head.id] = true -- there is room for another one
+    end
+  end
+  redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
 end
 
--- Make as many tasks as may start soon; returns whether it made any.
+-- Make a task that follows the one of its index in another array.
+local function make_following(head, place, status, fields)
+  make_task(head, place, status, fields)
+  redis.call('HINCRBY', array_key(head.id), 'made', '1')
+  count(queue_key(head.queue), 'reserved', -1)
+end
+
+-- Run a task once more that has not succeeded; one that was cancelled before it was made is made.
+local function run_again(head, row, place)
+  local task = read(task_id(head, place))
+  if task and TERMINAL[task.status] and task.status ~= 'done' then
+    start_anew(task)
+  elseif not task and place < row.prefix then
+    count(array_key(head.id), 'cancelled', -1)
+    make_task(head, place)
+  elseif not task and row.follows and redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 0 then
+    make_following(head, place)
+  else
+    touched[head.id] = true -- there is room for another one
+  end
+end
+
+-- Make as many tasks as may start soon, those first that wait for their turn; returns whether it made any.
 local function make_tasks(head, row)
   local room = row.parallel and row.parallel - row.waiting - row.running or WINDOW - row.waiting
-  room = math.min(room, row.size - row.made)
-  local number = math.min(room, to_make)
+  local new = row.follows and 0 or row.size - row.made
+  room = math.min(room, row.turns + new)
   if room > to_make then
     work_on_array(head.id)
   end
+  local number = math.min(room, to_make)
   if number <= 0 then
     return false
   end
   to_make = to_make - number
-  local skipped = skipped_of(head.id)
-  for place = row.made, row.made + number - 1 do
-    if not skipped or redis.call('SREM', skipped, int(place)) == 0 then
-      make_task(head, place)
-      count(queue_key(head.queue), 'reserved', -1)
+  local turns = math.min(number, row.turns)
+  if turns > 0 then
+    local places = redis.call('ZPOPMIN', array_key(head.id) .. ':turns', int(turns))
+    for at = 1, #places, 2 do
+      run_again(head, row, tonumber(places[at]))
     end
   end
-  redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
+  if number > turns then
+    make_new(head, row, number - turns)
+  end
   return true
+end
+
+-- Have a task wait for its turn; returns whether it did not yet.
+local function wait_for_turn(array, place)
+  touched[array] = true
+  return redis.call('ZADD', array_key(array) .. ':turns', 'NX', int(place), int(place)) == 1
 end
 
 local function end_array(head, row)
@@ -131,16 +173,17 @@ local function settle_array(array)
   if row.walk then
     return false -- when all tasks have been gone over
   end
-  local over = row.ended >= row.size
+  local over = row.ended >= row.size and row.turns == 0
   if over ~= (TERMINAL[head.status] or false) then
     if over then
       end_array(head, row)
     else
       reopen_array(head)
+      touched[array] = true -- tasks may wait for their turn
     end
     return true
   end
-  return not over and row.started and not row.follows and row.made < row.size and make_tasks(head, row)
+  return not over and row.started and make_tasks(head, row)
 end
 
 AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
@@ -160,26 +203,33 @@ end
 -- A task of the array that is followed has ended: the task of the same index starts, or is skipped.
 local function follow(follower, when, place, status)
   local head = read(follower)
-  if not head or head.cancel_requested_at or not redis.call('HGET', array_key(follower), 'started') then
+  local started, dropped = unpack(redis.call('HMGET', array_key(follower), 'started', 'dropped'))
+  if not head or head.cancel_requested_at or not started then
     return
   end
-  local id = task_id(head, place)
-  local task, fits = read(id), when == 'finished' or when == status
-  if task and task.status == 'skipped' and fits then
-    redis.call('HSET', job_key(id), 'status', 'pending', 'run', int(task.run + 1))
-    redis.call('HDEL', job_key(id), 'finished_at', 'reason', 'error')
-    move(task, 'pending')
-  elseif not task and not TERMINAL[head.status]
-    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0 then
-    if fits then
-      make_task(head, place)
+  local task, fits = read(task_id(head, place)), when == 'finished' or when == status
+  local new = not task and not dropped
+    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0
+  if new and not fits then
+    local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
+    make_following(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+  elseif fits and (new or task and task.status == 'skipped') then
+    if redis.call('HEXISTS', array_key(follower), 'parallel') == 1 then
+      wait_for_turn(follower, place)
     else
-      local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
-      make_task(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+      run_again(head, { prefix = 0, follows = true }, place)
     end
-    redis.call('HINCRBY', array_key(follower), 'made', '1')
-    count(queue_key(head.queue), 'reserved', -1)
   end
+end
+
+-- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first.
+local function follow_all(follower)
+  local walk = redis.call('HGET', array_key(follower), 'walk') or 'follow 0'
+  local what = string.match(walk, '^%a+')
+  if what ~= 'cancel' then
+    redis.call('HSET', array_key(follower), 'walk', what .. ' 0')
+  end
+  work_on_array(follower)
 end
 
 -- How a task that is followed stands: its status, nil if it is not made yet.
@@ -202,8 +252,7 @@ local function drop_rest(head, as)
     local dropped = int(rest) .. ' ' .. as .. ' ' .. int(row.made)
     redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', dropped)
     for follower in followers_of(head.id) do
-      redis.call('HSET', array_key(follower), 'walk', 'follow 0')
-      work_on_array(follower)
+      follow_all(follower)
     end
     count(array_key(head.id), as, rest)
     count(queue_key(head.queue), 'reserved', -rest)
@@ -242,8 +291,7 @@ function HOLDERS.A(head, from, to)
     redis.call('HSET', job_key(head.id), 'status', 'blocked')
     redis.call('HSET', key, 'started', '1')
     if head.array_follows then
-      redis.call('HSET', key, 'walk', 'follow 0')
-      work_on_array(head.id)
+      follow_all(head.id)
     end
     touched[head.id] = true
     return 'blocked'
@@ -270,6 +318,7 @@ end
 
 -- Have all tasks of an array that has started cancelled: those not made at once, the others by and by.
 local function stop_array(head)
+  redis.call('UNLINK', array_key(head.id) .. ':turns')
   drop_rest(head, 'cancelled')
   redis.call('HSET', array_key(head.id), 'walk', 'cancel 0')
   work_on_array(head.id)
@@ -285,56 +334,6 @@ end
 
 local function is_array(job)
   return job.holds and string.find(job.holds, 'A', 1, true)
-end
-
--- Cancel one task.
-local function cancel_task(head, row, place)
-  local task = read(task_id(head, place))
-  if task and not TERMINAL[task.status] then
-    return cancel(task) and 'cancelling' or 'cancelled'
-  elseif task then
-    return task.status == 'cancelled' and 'cancelled' or 'ended'
-  elseif place >= row.prefix and not redis.call('HGET', array_key(head.id), 'dropped')
-    and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
-    for follower, when in followers_of(head.id) do
-      follow(follower, when, place, 'cancelled')
-    end
-    count(array_key(head.id), 'cancelled', 1)
-    count(queue_key(head.queue), 'reserved', -1)
-    touched[head.id] = true
-  end
-  return 'cancelled'
-end
-
--- Run one task again, if it has not succeeded.
-local function retry_task(head, row, place)
-  local task = read(task_id(head, place))
-  if task and (task.status == 'failed' or task.status == 'cancelled') then
-    start_anew(task)
-    return 'retried'
-  elseif task then
-    return task.status == 'done' and 'ended' or 'not_ended'
-  elseif place < row.prefix then -- it was cancelled before it was made
-    count(array_key(head.id), 'cancelled', -1)
-    make_task(head, place)
-    return 'retried'
-  elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
-    count(array_key(head.id), 'cancelled', -1)
-    count(queue_key(head.queue), 'reserved', 1)
-    touched[head.id] = true
-    return 'retried'
-  end
-  return 'not_ended'
-end
-
--- Do for a task what has happened to the one that it follows.
-local function catch_up(row, head, place)
-  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
-  local other = read(followed)
-  local status = not other and 'cancelled' or status_of_task(other, array_row(followed), place)
-  if status and TERMINAL[status] then
-    follow(head.id, when, place, status)
-  end
 end
 
 -- Have those of the tasks run again that have not succeeded.

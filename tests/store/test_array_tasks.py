@@ -12,7 +12,7 @@ from servers import Bench
 
 from workron.errors import Conflict, InvalidRequest
 from workron.listing import JobFilter
-from workron.models import Claim, Dependency, NewJob, Outcome, Reason, Status, When
+from workron.models import Cancelled, Claim, Dependency, NewJob, Outcome, Reason, Status, When
 from workron.policy import Policy
 from workron.retries import RetryPolicy
 from workron.store import Store
@@ -186,3 +186,79 @@ async def test_the_sweep_left_the_indexes_of_cancelled_tasks_behind(bench: Bench
     await asyncio.sleep(0.01)
     await store.upkeep.sweep()
     assert await bench.client.keys(f"{bench.keys.array('')}*") == []
+
+
+async def test_a_retry_of_many_tasks_ran_more_of_them_at_once_than_may(store: Store) -> None:
+    job = array_job(6, max_parallel=2)
+    await submit(store, job)
+    await store.cancel_tasks(job.id, [5])
+    await run_all(store, 0, 1, 2, 3, 4)
+    await store.retry(job.id)
+    ran: list[int] = []
+    while claims := await claim(store, limit=10):
+        assert len(claims) <= 2
+        for one in claims:
+            await finish(store, one)
+        ran += indexes(claims)
+    assert sorted(ran) == [0, 1, 2, 3, 4, 5]
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_tasks_retried_by_their_indexes_wait_for_their_turn_too(store: Store) -> None:
+    job = array_job(6, max_parallel=2)
+    await submit(store, job)
+    await run_all(store, 0, 1, 2, 3)
+    assert await store.retry_tasks(job.id, [0, 1, 2, 3]) == {"retried": 4}
+    assert await store.retry_tasks(job.id, [0, 1, 2, 3]) == {"not_ended": 4}
+    assert (await store.job(job.id)).status is Status.BLOCKED
+    assert len(await claim(store, limit=10)) == 2
+    assert await store.cancel(job.id) is Cancelled.CANCELLING
+    counts = (await array_of(store, job)).counts
+    assert (counts[Status.DONE], counts[Status.FAILED], counts[Status.RUNNING]) == (2, 2, 2)
+
+
+async def test_a_task_that_was_dropped_and_retried_alone_would_run_twice(store: Store) -> None:
+    job = array_job(1500)
+    await submit(store, job)
+    await store.cancel(job.id)
+    with pytest.raises(Conflict, match="retry the whole array"):
+        await store.retry_tasks(job.id, [0, 1400])
+    assert (await array_of(store, job)).counts[Status.CANCELLED] == 1500
+    assert await store.retry_tasks(job.id, [0]) == {"retried": 1}
+    assert indexes(await run_all(store)) == [0]
+    await store.retry(job.id)
+    assert sorted(indexes(await run_all(store))) == list(range(1, 1500))
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_the_cancel_of_the_followed_array_hid_that_of_the_one_that_follows(store: Store) -> None:
+    job = array_job(1200)
+    behind = follower(job, When.FINISHED, queue="behind")
+    await submit(store, job, behind)
+    for one in await claim(store, limit=10):
+        await finish(store, one)
+    for array in (behind, job):
+        reply = await store._scripts.cancel(array.id, "")
+        assert reply[0] == b"CANCELLING"
+    while await store._connection.call("ZCARD", store._keys.arrays):
+        await store.upkeep.tidy()
+    assert await claim(store, queues=["behind"], limit=50) == []
+    assert (await store.job(behind.id)).status is Status.CANCELLED
+
+
+async def test_no_more_tasks_that_follow_others_run_at_once_than_may(store: Store) -> None:
+    job = array_job(6)
+    behind = follower(job, queue="behind", max_parallel=2)
+    await submit(store, job, behind)
+    await run_all(store, 4)
+    await store.cancel_tasks(behind.id, [5])
+    ran: list[int] = []
+    while claims := await claim(store, queues=["behind"], limit=10):
+        assert len(claims) <= 2
+        for one in claims:
+            await finish(store, one)
+        ran += indexes(claims)
+    assert sorted(ran) == [0, 1, 2, 3]
+    counts = (await array_of(store, behind)).counts
+    assert (counts[Status.SKIPPED], counts[Status.CANCELLED]) == (1, 1)
+    assert (await store.job(behind.id)).status is Status.FAILED

@@ -1,0 +1,57 @@
+-- tasks: cancel and retry tasks of an array one by one, and bring one to what the task demands that it follows.
+
+-- Cancel one task.
+local function cancel_task(head, row, place)
+  local task = read(task_id(head, place))
+  if row.turns > 0 then
+    redis.call('ZREM', array_key(head.id) .. ':turns', int(place))
+  end
+  if task and not TERMINAL[task.status] then
+    return cancel(task) and 'cancelling' or 'cancelled'
+  elseif task then
+    return task.status == 'cancelled' and 'cancelled' or 'ended'
+  elseif place >= row.prefix and not redis.call('HGET', array_key(head.id), 'dropped')
+    and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
+    for follower, when in followers_of(head.id) do
+      follow(follower, when, place, 'cancelled')
+    end
+    count(array_key(head.id), 'cancelled', 1)
+    count(queue_key(head.queue), 'reserved', -1)
+    touched[head.id] = true
+  end
+  return 'cancelled'
+end
+
+-- Do for a task what has happened to the one that it follows.
+local function catch_up(row, head, place)
+  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
+  local other = read(followed)
+  local status = not other and 'cancelled' or status_of_task(other, array_row(followed), place)
+  if status and TERMINAL[status] then
+    follow(head.id, when, place, status)
+  end
+end
+
+-- Run one task again, if it has not succeeded: at once, or when it is its turn.
+local function retry_task(head, row, place)
+  local id = task_id(head, place)
+  local task = read(id)
+  local wanted = task and (task.status == 'failed' or task.status == 'cancelled') or not task and place < row.prefix
+  if wanted and row.parallel then
+    return wait_for_turn(head.id, place) and 'retried' or 'not_ended'
+  elseif wanted then
+    run_again(head, row, place)
+    return 'retried'
+  elseif task then
+    return task.status == 'done' and 'ended' or 'not_ended'
+  elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
+    count(array_key(head.id), 'cancelled', -1)
+    count(queue_key(head.queue), 'reserved', 1)
+    touched[head.id] = true
+    if row.follows then
+      catch_up(row, head, place)
+    end
+    return 'retried'
+  end
+  return 'not_ended'
+end
