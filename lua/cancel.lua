@@ -24,7 +24,8 @@ if TERMINAL[job.status] then
   return { 'ENDED', job.status }
 end
 if is_array(job) and array_row(id).started then
-  cancel_array(job)
+  redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
+  stop_array(job)
   flush()
   return { 'CANCELLING', 1 }
 end

@@ -10,6 +10,17 @@
 local id, run = ARGV[1], ARGV[2]
 local EDGES = 200
 
+-- Have those of the tasks run again that have not succeeded.
+local function retry_tasks(head)
+  local skip = array_key(head.id) .. ':skip'
+  local number = redis.call('SCARD', skip)
+  count(array_key(head.id), 'cancelled', -number)
+  count(queue_key(head.queue), 'reserved', number)
+  redis.call('UNLINK', skip)
+  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
+  work_on_array(head.id)
+end
+
 local job = read(id)
 if not visible(job) then
   return { 'UNKNOWN' }
@@ -27,12 +38,11 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
-local tasks = is_array(job) and 1 or 0
 start_anew(job)
-if tasks == 1 then
+if is_array(job) then
   retry_tasks(job)
 end
 flush()
 local propagating = propagate(EDGES)
 flush()
-return { 'RETRIED', propagating and 1 or 0, tasks }
+return { 'RETRIED', propagating and 1 or 0, is_array(job) and 1 or 0 }

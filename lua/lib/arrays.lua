@@ -190,7 +190,11 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   local arrays, moved = touched, false
   touched = {}
   for array in pairs(arrays) do
-    moved = settle_array(array) or moved
+    local ok, has_moved = pcall(settle_array, array)
+    if not ok then
+      quarantine(array)
+    end
+    moved = ok and has_moved or moved
   end
   return moved
 end
@@ -326,23 +330,6 @@ local function stop_array(head)
   touched[head.id] = true
 end
 
-local function cancel_array(head)
-  redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT)
-  head.cancel_requested_at = NOW
-  stop_array(head)
-end
-
 local function is_array(job)
   return job.holds and string.find(job.holds, 'A', 1, true)
-end
-
--- Have those of the tasks run again that have not succeeded.
-local function retry_tasks(head)
-  local skip = array_key(head.id) .. ':skip'
-  local number = redis.call('SCARD', skip)
-  count(array_key(head.id), 'cancelled', -number)
-  count(queue_key(head.queue), 'reserved', number)
-  redis.call('UNLINK', skip)
-  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
-  work_on_array(head.id)
 end

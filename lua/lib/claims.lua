@@ -65,24 +65,25 @@ local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_siz
 local specs = {} -- array → what its tasks have in common
 
 -- Fill in what a task has from its array, and which one it is.
-local function with_array(id, row)
-  if not row[12] or not string.find(row[12], 'a', 1, true) then
-    return row
-  end
-  local about = redis.call('HGET', job_key(id), 'array') or ''
-  local array, place = string.match(about, '^(%S+) (%d+)$')
-  local spec = array and (specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC)))
-  if not spec or not spec[7] then
-    return row -- its array is gone: it can't be run, and is reported so
-  end
+local function fill_in(id, row)
+  row.array = redis.call('HGET', job_key(id), 'array')
+  local array, place = string.match(row.array, '^(%S+) (%d+)$')
+  local spec = specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC))
   specs[array] = spec
-  for i = 1, 5 do
-    row[5 + i] = spec[i]
-  end
   local more = spec[6] and cjson.decode(spec[6]) or {}
   local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
   more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
-  row[11], row.array = cjson.encode(more), about
+  row[11] = cjson.encode(more)
+  for i = 1, 5 do
+    row[5 + i] = spec[i]
+  end
+end
+
+-- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
+local function with_array(id, row)
+  if row[12] and string.find(row[12], 'a', 1, true) and not pcall(fill_in, id, row) then
+    quarantine(id)
+  end
   return row
 end
 

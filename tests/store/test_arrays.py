@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import after, claim, finish, new_job, submit
+from builders import SUCCESS, after, claim, finish, new_job, submit
 from servers import Bench
 
 from workron.errors import QueueFull
@@ -269,3 +269,19 @@ async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(store: S
     assert (await store.job(late.id)).status is Status.CANCELLED
     assert len(await run_all(store)) == 3
     assert (await store.job(started.id)).status is Status.DONE
+
+
+async def test_an_array_that_was_damaged_took_the_jobs_behind_it_out_of_their_list(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(2, values=["a", "b"])
+    plain = new_job()
+    await submit(store, job, plain)
+    await bench.client.delete(bench.keys.array_values(job.id))
+    await bench.client.set(bench.keys.array_values(job.id), "damaged")
+    claims = await claim(store, limit=5)
+    assert [one.id for one in claims] == [plain.id, *tasks_of(job)]
+    assert [one.command for one in claims] == ["true", None, None]
+    for one in claims:
+        await finish(store, one, BAD if one.command is None else SUCCESS)
+    assert (await store.job(job.id)).status is Status.FAILED
+    await bench.client.delete(bench.keys.array_values(job.id))
