@@ -1,5 +1,5 @@
 -- retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core ends edges arrays
+-- uses: core ends edges arrays workflows
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
@@ -28,6 +28,7 @@ if job.status == 'skipped' or job.broken > 0 then
 end
 
 local tasks = is_array(job) and 1 or 0
+resume_workflow(job)
 start_anew(job)
 if tasks == 1 then
   retry_tasks(job)

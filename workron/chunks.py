@@ -71,6 +71,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("cwd", job.cwd)
     if job.more or job.depends_on:
         parts += ("more", _more(job))
+    if job.final:
+        parts += ("final", "1")
     if holds := job.holds + ("A" if job.array else ""):
         parts += ("holds", holds)
     if job.depends_on:

@@ -93,6 +93,8 @@ class Job(Answer):
     depends_on: list[str]
     dependencies: list[DependencyState]
     workflow: str | None
+    final: bool
+    """Whether it starts when all other jobs of its workflow have ended."""
 
 
 class JobPage(Answer):
@@ -143,6 +145,7 @@ def job_document(job: models.Job) -> dict[str, Any]:
             for dependency in job.dependencies
         ],
         "workflow": job.workflow,
+        "final": job.final,
     }
 
 
@@ -178,6 +181,7 @@ def new_job_document(
         "created_at": rfc3339(stored_at_ms),
         "run_at": time_or_none(_due_ms(job, stored_at_ms)),
         "workflow": workflow,
+        "final": job.final,
     }
     if job.depends_on:
         document["depends_on"] = [edge.job for edge in job.depends_on]
@@ -227,7 +231,7 @@ def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:
 
 def first_status(job: models.NewJob, stored_at_ms: int) -> Status:
     """Return the status in which a job is stored, if none of those that it depends on has ended."""
-    if job.depends_on:
+    if job.depends_on or job.final:
         return Status.BLOCKED
     return Status.SCHEDULED if (_due_ms(job, stored_at_ms) or 0) > stored_at_ms else Status.PENDING
 

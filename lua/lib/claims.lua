@@ -10,9 +10,18 @@ local DUE_BUDGET = 100
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
--- What the worker gets of one claim; false where a field is unset. `more` is JSON that Redis does not look into.
+-- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow.
+local function more_of(row)
+  if not row[5] then
+    return row[11]
+  end
+  local own = '{"workflow":"' .. row[5] .. '"'
+  return own .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
+end
+
+-- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], row[11] }
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
 end
 
 -- Make due jobs pending; returns whether more are due.
@@ -52,7 +61,7 @@ local function pop_call(queue)
   return call
 end
 
-local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size' }
+local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
 local specs = {} -- array → what its tasks have in common
 
 -- Fill in what a task has from its array, and which one it is.
@@ -73,6 +82,7 @@ local function with_array(id, row)
   local more = spec[6] and cjson.decode(spec[6]) or {}
   local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
   more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
+  more.workflow = spec[8] or nil
   row[11], row.array = cjson.encode(more), about
   return row
 end

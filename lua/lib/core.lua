@@ -172,6 +172,9 @@ end
 -- have any. A library has a function for its letter here: it is called with the job, what it is now and what it becomes,
 -- and may return what it becomes instead.
 local HOLDERS = {}
+-- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
+-- budget; returns how much was done, and whether that was all.
+local WALKS = {}
 local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
 
 local function tell_holders(job, from, to)

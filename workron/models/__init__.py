@@ -42,7 +42,9 @@ from workron.models.jobs import (
     When,
 )
 from workron.models.system import (
+    OnFailure,
     QueueState,
+    Stopped,
     WorkerInfo,
     Workflow,
 )
@@ -69,6 +71,7 @@ __all__ = [
     "JobPage",
     "NewArray",
     "NewJob",
+    "OnFailure",
     "Outcome",
     "Output",
     "OutputPatch",
@@ -77,6 +80,7 @@ __all__ = [
     "Reason",
     "Result",
     "Status",
+    "Stopped",
     "Submitted",
     "Task",
     "Unfenced",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from workron.models.jobs import TERMINAL, Status
 
@@ -37,6 +38,21 @@ class QueueState:
     max_pending: int | None = None
 
 
+class OnFailure(StrEnum):
+    """What a workflow does when one of its jobs has failed."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    """It cancels all that has not started."""
+
+
+class Stopped(StrEnum):
+    """Why a workflow was stopped."""
+
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A workflow and how many of its jobs are in each status."""
@@ -46,6 +62,14 @@ class Workflow:
     created_at_ms: int
     size: int
     counts: Mapping[Status, int]
+    on_failure: OnFailure = OnFailure.CONTINUE
+    stopped: Stopped | None = None
+    stopped_by: str | None = None
+    """The job that has failed."""
+    final: str | None = None
+    """The job that starts when all others have ended."""
+    holds: str = ""
+    """What its jobs hold: see `NewJob.holds`."""
 
     @property
     def finished(self) -> bool:
