@@ -176,6 +176,11 @@ class NewJob(Body):
             raise ValueError("depends_on names a job twice")
         return self
 
+    @property
+    def last(self) -> bool:
+        """Whether it is the final job of its workflow."""
+        return False
+
     def parents(self) -> list[str]:
         """Return the jobs that it depends on as given: in a workflow they may be names."""
         return [item if isinstance(item, str) else item.job for item in self.depends_on]
@@ -213,4 +218,5 @@ class NewJob(Body):
             env=self.env,
             cwd=self.cwd,
             depends_on=depends_on,
+            final=self.last,
         )

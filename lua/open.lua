@@ -3,7 +3,7 @@
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged
--- ARGV[3]  workflow     that the jobs make, see lib/submissions, '' for none
+-- ARGV[3]  about        workflow that the jobs make, see lib/submissions, '' for none
 -- ARGV[4]  name         the workflow's name, may be ''
 -- ARGV[5]  key          idempotency key with its scope, '' for none
 -- ARGV[6]  fingerprint  of the request body
@@ -12,7 +12,7 @@
 -- ARGV[9]  size         number of jobs
 --
 -- Returns {"OPEN", created_at} (ms; 0 if it was admitted before), {"INCOMPLETE"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"},
--- {"WORKFLOW_UNKNOWN"} or {"WORKFLOW_CLOSED", "finished" | "stopped" | "final"}
+-- {"WORKFLOW_UNKNOWN"} or {"WORKFLOW_CLOSED", why}
 
 local batch, chunks, about, name = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local key, fingerprint, ttl_ms, first, size = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]

@@ -8,7 +8,7 @@
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
 -- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
--- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", "finished" | "stopped" | "final"},
+-- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why},
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]

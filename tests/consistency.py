@@ -143,7 +143,7 @@ class Audit:
         """What is wrong with a workflow's stop and its final job."""
         found = []
         queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
-        if ("stop_at" in said) != (f"workflow:{workflow}" in queued) or "stop_at" in said and "stopped" not in said:
+        if ("stop_at" in said) != (f"workflow:{workflow}" in queued) or ("stop_at" in said and "stopped" not in said):
             found.append("is being stopped, or not, against the list")
         final = self.jobs.get(said.get("final", ""))
         if final and final["status"] == "blocked":

@@ -70,6 +70,10 @@ def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -
         env[b"WORKRON_ARRAY_SIZE"] = b"%d" % array["size"]
         if (value := array.get("value")) is not None:
             env[b"WORKRON_ARRAY_VALUE"] = _encode(value)
+    if workflow := claim.more.get("workflow"):
+        env[b"WORKRON_WORKFLOW_ID"] = _encode(workflow)
+    if token := claim.more.get("token"):
+        env[b"WORKRON_TOKEN"] = _encode(token)
     env[_FENCE] = b"%d" % claim.fence
     env[_GUARD] = guard.encode()
     return env

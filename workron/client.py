@@ -89,9 +89,13 @@ class Client:
             params["cursor"] = page["next_cursor"]
             left = None if left is None else left - len(page["data"])
 
-    def cancel(self, job_id: str, tasks: str | None = None) -> JobDoc:
-        """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`."""
-        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), {"tasks": tasks} if tasks else {}))
+    def cancel(self, job_id: str, tasks: str | None = None, *, cascade: bool = False) -> JobDoc:
+        """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`.
+
+        `cascade`: with all jobs that depend on it.
+        """
+        body = {**({"tasks": tasks} if tasks else {}), **({"cascade": True} if cascade else {})}
+        return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), body))
 
     def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
         """Start a new run of a job that has ended, or of some of an array's tasks."""
@@ -117,6 +121,17 @@ class Client:
     def workflow(self, workflow_id: str) -> WorkflowDoc:
         """Return the workflow with the state of its jobs."""
         return cast(WorkflowDoc, self._get(_path("workflows", workflow_id)))
+
+    def cancel_workflow(self, workflow_id: str) -> WorkflowDoc:
+        """Cancel all jobs of the workflow that have not ended, but its final one."""
+        return cast(WorkflowDoc, self._post(_path("workflows", workflow_id, "cancel"), {}))
+
+    def add_jobs(
+        self, workflow_id: str, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[JobDoc]:
+        """Add jobs to a workflow, all or nothing; the body is that of `POST /workflows/{id}/jobs`."""
+        path = _path("workflows", workflow_id, "jobs")
+        return cast(list[JobDoc], self._submit(path, {"jobs": jobs}, idempotency_key)["data"])
 
     def queues(self) -> list[QueueDoc]:
         """Return all queues with their counts."""

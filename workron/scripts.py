@@ -22,8 +22,8 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
+    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
+     "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 

@@ -71,7 +71,10 @@ class Submitter:
         idempotency: Idempotency | None,
         flags: str = "",
     ) -> Submitted:
-        """Store all jobs; `flags`: see `parse_workflow` in `lua/lib/submissions.lua`. Their ids are consecutive (`ids.new_ids`), parents stand before their children."""
+        """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents stand before their children.
+
+        `flags`: see `parse_workflow` in `lua/lib/submissions.lua`.
+        """
         for job in jobs:
             if len(job.depends_on) > 1 and len({edge.job for edge in job.depends_on}) < len(job.depends_on):
                 raise InvalidRequest("depends_on names a job twice", field="depends_on")
@@ -90,7 +93,9 @@ class Submitter:
         else:
             if missing := await self._missing(list(others)):  # found out before anything is written
                 raise UnknownDependency(missing)
-            reply = await self._stage_and_open(chain((first, second), parts), jobs, (workflow, about), name, key, fingerprint)
+            reply = await self._stage_and_open(
+                chain((first, second), parts), jobs, (workflow, about), name, key, fingerprint
+            )
         if earlier := _judge(reply):
             return earlier
         for job in arrays:

@@ -288,7 +288,8 @@ local function cancel_task(head, row, place)
     return cancel(task) and 'cancelling' or 'cancelled'
   elseif task then
     return task.status == 'cancelled' and 'cancelled' or 'ended'
-  elseif place >= row.prefix and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
+  elseif place >= row.prefix and not redis.call('HGET', array_key(head.id), 'dropped')
+    and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
     for follower, when in followers_of(head.id) do
       follow(follower, when, place, 'cancelled')
     end

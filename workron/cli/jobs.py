@@ -134,10 +134,17 @@ def wait(
 
 
 @spread
-def cancel(ids: Ids, *, tasks: TasksOption = None, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+def cancel(
+    ids: Ids,
+    *,
+    tasks: TasksOption = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="with all jobs that depend on them")] = False,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
     """Cancel jobs; running commands are stopped."""
     with connect(api) as client:
-        each = Each(ids, partial(client.cancel, tasks=tasks))
+        each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
         print_table(each, output, OUTCOMES)
     return each.code
 
