@@ -10,7 +10,9 @@ from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
 from workers.spawn import Program
 from workron.models import Claim
 
-_ALLOWED: Final = frozenset({b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR"})
+_ALLOWED: Final = frozenset(
+    {b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"WORKRON_URL"}
+)
 """What a command gets of its worker's environment, beside LC_*. Everything else may be a secret or is the worker's
 own business; a job that needs more says so in its `env`. No TERM: there is no terminal."""
 
