@@ -4,7 +4,7 @@ Unknown fields are errors and nothing is converted from another type, so that a 
 The limits stand in the OpenAPI document as far as JSON Schema can say them.
 """
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -16,10 +16,12 @@ from pydantic import (
 
 from api.fields import Body, Name, Seconds, or_with_a_point
 from api.job_body import NewJob
+from workron import models
 from workron.errors import InvalidRequest
 from workron.fleet import Drain
 from workron.models import OnFailure
 
+T = TypeVar("T")
 TASKS_PATTERN: Final = r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$"
 MOST_TASKS: Final = 100_000
 
@@ -86,13 +88,49 @@ class MoreJobs(Body):
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
+class Rate(Body):
+    """At most so many starts in any time of this length."""
+
+    jobs: Annotated[int, Field(ge=1, le=10_000), or_with_a_point]
+    per: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
+    """Seconds."""
+
+
 class QueueChange(Body):
     """What to change of a queue."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"max_pending": 10_000}, {"max_pending": None}]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "minProperties": 1,
+            "examples": [{"max_pending": 10_000}, {"max_running": 4, "rate": {"jobs": 100, "per": 60}}],
+        }
+    )
 
-    max_pending: Annotated[int, Field(ge=0, le=2**31), or_with_a_point] | None
+    max_pending: Annotated[int, Field(ge=0, le=2**31), or_with_a_point] | None = None
     """Most jobs that may wait (pending, scheduled, blocked); null: what is set for all queues, if anything is."""
+    max_running: Annotated[int, Field(ge=1, le=2**31), or_with_a_point] | None = None
+    """Most jobs that may run at once; null: no limit."""
+    rate: Rate | None = None
+    """Most jobs that may start in a time; null: no limit."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("give max_pending, max_running or rate")
+        return self
+
+    def to_change(self) -> models.QueueChange:
+        """Return the change; what was left out stays as it is."""
+
+        def limit(name: str, value: T | None) -> T | models.NoLimit | None:
+            return models.NO_LIMIT if value is None and name in self.model_fields_set else value
+
+        rate = None if self.rate is None else models.Rate(self.rate.jobs, max(1, round(self.rate.per * 1000)))
+        return models.QueueChange(
+            max_pending=limit("max_pending", self.max_pending),
+            max_running=limit("max_running", self.max_running),
+            rate=limit("rate", rate),
+        )
 
 
 class Run(Body):
@@ -154,7 +192,7 @@ class DrainTime(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"timeout": 600}]})
 
-    timeout: Annotated[Seconds, Field(ge=0)] | None = None
+    timeout: Seconds | None = None
     """Seconds; left out, the worker's own `drain_timeout`."""
 
     def wish(self) -> Drain:

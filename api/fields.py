@@ -1,5 +1,6 @@
 """What the bodies of requests are made of: patterns, limits and types of their fields."""
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -11,7 +12,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    WithJsonSchema,
 )
+
+from workron.durations import parse_duration
 
 NAME_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 QUEUE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
@@ -21,7 +25,7 @@ _ENV_NAME: Final = r"^[^=\x00]+$"
 RFC3339: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+\-]\d\d:\d\d)$"
 
 MIB: Final = 1024 * 1024
-_YEAR_S: Final = 366 * 86_400
+LONGEST_S: Final = 10 * 366 * 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = 253_000_000_000_000
 """A day in the year 9987: later times could not be written with four digits in every time zone."""
@@ -48,7 +52,46 @@ EnvName = Annotated[str, StringConstraints(max_length=255, pattern=_ENV_NAME)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=NO_NUL)]
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 or_with_a_point = BeforeValidator(_whole)
-Seconds = Annotated[float, Field(le=10 * _YEAR_S, allow_inf_nan=False)]
+
+
+def _length(digits: int, unit: str) -> str:
+    return rf"([1-9][0-9]{{0,{digits - 1}}}(\.[0-9]{{1,3}})?|0\.[0-9]{{0,2}}[1-9]){unit}"
+
+
+_UNITS: Final = "|".join(_length(digits, unit) for digits, unit in ((11, "ms"), (8, "s"), (6, "m"), (4, "h"), (3, "d")))
+_MANY_DAYS: Final = r"([12][0-9]{3}|3[0-5][0-9]{2})d"
+_SOME_TIME: Final = f"^({_UNITS}|{_MANY_DAYS})$"
+_ANY_TIME: Final = f"^({_UNITS}|{_MANY_DAYS}|0(ms|s|m|h|d))$"
+"""A length of time as text; none of them is longer than the longest number of seconds."""
+ANY_LENGTH: Final = (
+    {"type": "number", "minimum": 0, "maximum": LONGEST_S},
+    {"type": "string", "pattern": _ANY_TIME},
+)
+SOME_LENGTH: Final = (
+    {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
+    {"type": "string", "pattern": _SOME_TIME},
+)
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a length of time like `0.5s`, `30s`, `5m`, `24h`, `7d`; None if it is none."""
+    return float(parse_duration(text)) if re.fullmatch(_ANY_TIME, text) else None
+
+
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    seconds = seconds_of(value)
+    if seconds is None:
+        raise ValueError("is not a length of time; write seconds, or like 0.5s, 30s, 5m, 24h, 7d")
+    return seconds
+
+
+_within_limits = Field(ge=0, le=LONGEST_S, allow_inf_nan=False)
+Seconds = Annotated[float, BeforeValidator(_seconds), _within_limits, WithJsonSchema({"anyOf": [*ANY_LENGTH]})]
+SomeSeconds = Annotated[
+    float, BeforeValidator(_seconds), _within_limits, Field(gt=0), WithJsonSchema({"anyOf": [*SOME_LENGTH]})
+]
 
 
 class Body(BaseModel):

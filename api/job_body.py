@@ -15,7 +15,6 @@ from pydantic import (
 from api.fields import (
     MIB,
     NO_NUL,
-    RFC3339,
     Body,
     Command,
     EnvName,
@@ -24,12 +23,13 @@ from api.fields import (
     QueueName,
     Reference,
     Seconds,
+    SomeSeconds,
     Text,
-    epoch_ms,
     fits,
     or_with_a_point,
 )
 from api.job_fields import ListOfExitCodes, Metadata, Retry, Tags
+from api.moments import AnyMoment, MomentToCome, is_before, to_ms
 from workron import ids, models
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
 
@@ -87,7 +87,7 @@ _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
     ],
     "not": {
         "required": ["delay", "run_at"],
-        "properties": {"delay": {"type": "number"}, "run_at": {"type": "string"}},
+        "properties": {"delay": {"type": ["number", "string"]}, "run_at": {"type": ["number", "string"]}},
     },
     "examples": [
         {"command": "sha256sum *.iso > SHA256SUMS", "cwd": "/srv/images", "timeout": 600},
@@ -123,14 +123,17 @@ class NewJob(Body):
     """Exit codes and ranges like `64-78`: after others there is no further attempt. Empty: after any there is."""
     no_retry_on_exit: ListOfExitCodes = Field(default_factory=list)
     """Exit codes and ranges after which there is no further attempt, whatever else is said."""
-    timeout: Annotated[Seconds, Field(gt=0)] | None = None
-    """Seconds after which an attempt is stopped and counts as failed."""
-    delay: Annotated[Seconds, Field(ge=0)] | None = None
-    """Seconds to wait before the first attempt; not together with `run_at`."""
-    run_at: (
-        Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
-    ) = None
-    """Time of the first attempt, RFC 3339 with an offset or `Z`; one in the past means now."""
+    timeout: SomeSeconds | None = None
+    """After this time an attempt is stopped and counts as failed: seconds, or like `30s`, `5m`, `7d`."""
+    delay: Seconds | None = None
+    """Time to wait before the first attempt: seconds, or like `30s`; not together with `run_at`."""
+    run_at: AnyMoment | None = None
+    """Time of the first attempt, RFC 3339 with an offset or `Z`; one in the past means now. Or the same as `delay`."""
+    deadline: MomentToCome | None = None
+    """If the job has not ended by then, it fails (reason `expired`), a running command is stopped: a time (RFC 3339),
+    or a length of time from the submission on, and anew from each retry."""
+    expires: MomentToCome | None = None
+    """If the job has not started by then, it is cancelled (reason `expired`); said like `deadline`."""
     env: Annotated[dict[EnvName, Text], Field(max_length=1000, json_schema_extra={"additionalProperties": False})] = (
         Field(default_factory=dict)
     )
@@ -159,22 +162,23 @@ class NewJob(Body):
             fits(env.values())
         return env
 
-    @field_validator("run_at")
-    @classmethod
-    def _run_at_is_a_time(cls, run_at: str | None) -> str | None:
-        if run_at is not None:
-            epoch_ms(run_at)
-        return run_at
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.command is None) == (self.argv is None):
             raise ValueError("give exactly one of command and argv")
         if self.delay is not None and self.run_at is not None:
             raise ValueError("give at most one of delay and run_at")
+        if self.deadline is not None or self.expires is not None:
+            self._may_start()
         if len(self.depends_on) > 1 and len(set(self.parents())) < len(self.depends_on):
             raise ValueError("depends_on names a job twice")
         return self
+
+    def _may_start(self) -> None:
+        start = self.run_at if self.delay is None else models.Moment(after_ms=to_ms(self.delay))
+        for name, end in (("deadline", self.deadline), ("expires", self.expires)):
+            if start is not None and end is not None and is_before(end, start):
+                raise ValueError(f"{name} comes before the job may start")
 
     @property
     def last(self) -> bool:
@@ -212,11 +216,19 @@ class NewJob(Body):
             retry=None if self.retry is None else self.retry.to_policy(),
             retry_on_exit=self.retry_on_exit,
             no_retry_on_exit=self.no_retry_on_exit,
-            timeout_ms=None if self.timeout is None else max(1, round(self.timeout * 1000)),
-            delay_ms=None if self.delay is None else round(self.delay * 1000),
-            run_at_ms=None if self.run_at is None else epoch_ms(self.run_at),
+            timeout_ms=None if self.timeout is None else to_ms(self.timeout),
+            delay_ms=_delay_ms(self.delay, self.run_at),
+            run_at_ms=None if self.run_at is None else self.run_at.at_ms,
+            deadline=self.deadline,
+            expires=self.expires,
             env=self.env,
             cwd=self.cwd,
             depends_on=depends_on,
             final=self.last,
         )
+
+
+def _delay_ms(delay: float | None, run_at: models.Moment | None) -> int | None:
+    if delay is not None:
+        return to_ms(delay)
+    return None if run_at is None else run_at.after_ms

@@ -1,5 +1,5 @@
 -- finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core ends edges arrays workflows claims outputs retries unfenced
+-- uses: core timers ends edges arrays workflows gates expiry claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --
@@ -94,4 +94,4 @@ local word, claims, due_ms = 'NONE', {}, -1
 if request ~= '' then
   word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
 end
-return { word, due_ms, propagating and 1 or 0, results, unpack(claims) }
+return { word, due_ms, (propagating or ended_here) and 1 or 0, results, unpack(claims) }

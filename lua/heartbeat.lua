@@ -1,8 +1,9 @@
 -- heartbeat: a worker proves that it lives, and renews the leases of all it runs.
--- uses: core unfenced
+-- uses: core timers unfenced
 --
 -- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
--- started_at + timeout + stop_ms, nor beyond the cancel + stop_ms: whoever ignores both is ended by the reaper.
+-- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms: whoever ignores these is ended
+-- by the reaper then.
 --
 -- ARGV[1]  worker    name of the worker, '' for whoever has the attempt
 -- ARGV[2]  lease_ms  length of the lease, ms; a worker silent for longer is lost
@@ -15,22 +16,22 @@
 
 local worker, lease_ms, stop_ms, about = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local function overdue(timeout_ms, started_at, cancel_requested_at)
-  return timeout_ms and NOW > tonumber(started_at) + tonumber(timeout_ms) + stop_ms
-    or cancel_requested_at and NOW > tonumber(cancel_requested_at) + stop_ms
-end
-
 local function beat(id, fence)
   fence = meant_fence(id, fence)
   local key = job_key(id)
-  local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at')
-  if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence or overdue(row[3], row[4], row[5]) then
+  local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at')
+  if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence then
+    return 'lost'
+  end
+  local timeout_at = row[3] and tonumber(row[4]) + tonumber(row[3])
+  local _, last = must_stop(stop_ms, timeout_at, row[5] and tonumber(row[5]), row[6] and tonumber(row[6]))
+  if last and NOW > last then
     return 'lost'
   end
   local holder = worker ~= '' and worker or redis.call('HGET', key, 'worker')
   redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
-  index(P .. 'leases', id, NOW + tonumber(lease_ms))
-  return row[5] and 'cancel' or 'ok'
+  index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))
+  return (row[5] or row[6]) and 'cancel' or 'ok'
 end
 
 local own_key = P .. 'worker:' .. worker

@@ -1,15 +1,22 @@
--- promote: make scheduled jobs pending whose time has come, and wake workers where work waits and nobody was told.
--- uses: core ends arrays claims
+-- promote: make scheduled jobs pending whose time has come, act on timers that have come, and wake workers where work
+-- waits and nobody was told.
+-- uses: core timers ends edges arrays gates expiry claims
 --
--- ARGV[1]  limit     most jobs to promote, 1..200
+-- ARGV[1]  limit     most jobs and timers to act on, 1..200
 -- ARGV[2..]  queues  names of queues to look at for a lost wake-up
 --
--- Returns {"PROMOTED", more, next_due_ms}; more: 1 when due jobs are left; next_due_ms -1: none is scheduled
+-- Returns {"PROMOTED", more, next_due_ms}; more: 1 when some are left that are due; next_due_ms
+-- -1: there are no others
 
 local limit = tonumber(ARGV[1])
+local EDGES = 100
 
 local more = promote(limit)
 flush()
+if ended_here then -- further edges are visited by the reaper's next step
+  propagate(EDGES)
+  flush()
+end
 for at = 2, #ARGV do
   hint_left(ARGV[at])
 end

@@ -1,5 +1,5 @@
 -- reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
--- uses: core ends arrays workflows
+-- uses: core timers ends arrays workflows
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
 -- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
@@ -36,22 +36,31 @@ end
 local requeued, ended, alive = 0, 0, 0
 local taken = {}
 
+-- Why a job has to stop, and by when (ms): see timers.
+local function stop_of(job)
+  local timeout_at = job.timeout_ms and job.started_at and job.started_at + job.timeout_ms
+  return must_stop(stop_ms, timeout_at, job.cancel_requested_at, expired_at(job))
+end
+
 -- How long the lease of a job may still run: 0 when it is lost.
 local function rest_ms(job)
-  local overdue = job.timeout_ms and job.started_at and NOW > job.started_at + job.timeout_ms + stop_ms
-    or job.cancel_requested_at and NOW > job.cancel_requested_at + stop_ms
+  local _, last = stop_of(job)
+  local overdue = last and NOW > last
   local key = job_key(job.id) .. ':heartbeat'
   local holder = not overdue and redis.call('GET', key)
   local fence = holder and string.match(holder, '^%S+ (%d+)')
-  return fence == job.fence and math.max(redis.call('PTTL', key), 1) or 0
+  if fence ~= job.fence then
+    return 0
+  end
+  return math.min(math.max(redis.call('PTTL', key), 1), last and last + 1 - NOW or math.huge)
 end
 
 local function lost(job)
-  local timed_out = job.timeout_ms and job.started_at and NOW > job.started_at + job.timeout_ms + stop_ms
+  local why, last = stop_of(job)
   local what = 'worker ' .. (job.worker or '?') .. ' was silent for longer than its lease'
   local outcome = { reason = 'worker_lost', error = 'worker lost: ' .. what }
-  if timed_out then
-    outcome = { reason = 'timeout', error = 'timeout: the worker did not stop the command in time' }
+  if last and NOW > last then
+    outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
   redis.call('HSET', job_key(job.id), 'losses', '1')

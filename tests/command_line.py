@@ -216,6 +216,8 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "cwd": None,
         "created_at": "2026-03-01T09:30:00.250Z",
         "run_at": None,
+        "deadline": None,
+        "expires": None,
         "started_at": None,
         "finished_at": None,
         "last_heartbeat": None,

@@ -37,6 +37,27 @@ def own_words(row: Row) -> Iterator[str]:
         yield "its worker is told of parents, or not, against its dependencies"
 
 
+def timers(job_id: str, row: Row) -> Iterator[str]:
+    """What a job that has not ended has in `due`."""
+    if row["status"] in TERMINAL:
+        return
+    if row["status"] == "scheduled":
+        yield job_id
+    if "deadline_at" in row and "expired_at" not in row:
+        yield f"deadline {job_id}"
+    if "expires_at" in row and row["status"] != "running" and row.get("attempts", "0") == "0":
+        yield f"expires {job_id}"
+
+
+def own_timers(row: Row) -> Iterator[str]:
+    """What is wrong with what a job says of its timers, in words."""
+    has = "deadline_at" in row or "expires_at" in row or "deadline_ms" in row or "expires_ms" in row
+    if has and "t" not in row.get("holds", ""):
+        yield "it has timers, and does not hold them"
+    if "expired_at" in row and row["status"] not in ("running", "failed", "cancelled"):
+        yield f"its deadline is said to have stopped it, but it is {row['status']}"
+
+
 class Audit:
     """Reads a whole namespace, then tells what does not fit together."""
 
@@ -58,6 +79,7 @@ class Audit:
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
             found += [f"{job_id}: {problem}" for problem in own_words(row)]
+            found += [f"{job_id}: {problem}" for problem in own_timers(row)]
         return found
 
     async def _hash(self, key: str | bytes) -> Row:
@@ -120,11 +142,18 @@ class Audit:
         return []
 
     async def _running_and_scheduled(self) -> list[str]:
-        found = []
-        for key, status in ((self._keys.leases, "running"), (self._keys.due, "scheduled")):
-            members = {one.decode() for one in await self._client.zrange(key, 0, -1)}
-            actual = {job_id for job_id, row in self._admitted() if row["status"] == status}
-            found += [f"{one}: {status}, or not, against its index" for one in members ^ actual]
+        members = {one.decode() for one in await self._client.zrange(self._keys.leases, 0, -1)}
+        actual = {job_id for job_id, row in self._admitted() if row["status"] == "running"}
+        found = [f"{one}: running, or not, against its index" for one in members ^ actual]
+        scores = {
+            one.decode(): int(at) for one, at in await self._client.zrange(self._keys.due, 0, -1, withscores=True)
+        }
+        expected = {one for job_id, row in self._admitted() for one in timers(job_id, row)}
+        found += [f"{one}: due, or not, against the index" for one in scores.keys() ^ expected]
+        for one in scores.keys() & expected:
+            kind, _, job_id = one.rpartition(" ")
+            if kind and str(scores[one]) != self.jobs[job_id][f"{kind}_at"]:  # tests make scheduled jobs due by a score
+                found.append(f"{one}: due at {scores[one]}, which is not what the job says")
         every = {one.decode() for one in await self._client.zrange(self._keys.jobs, 0, -1)}
         return found + [f"{one}: against the index of all jobs" for one in every ^ dict(self._admitted()).keys()]
 

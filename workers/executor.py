@@ -162,7 +162,9 @@ class Attempt:
         return await asyncio.shield(self.task)
 
     def cancel(self) -> None:
-        """End the command on behalf of its user."""
+        """End the command on behalf of its user; if it is being stopped already, its outcome counts again."""
+        if self._ending is Ending.STOP and not self.task.done():
+            self._ending = Ending.CANCEL
         self._end(Ending.CANCEL)
 
     def stop(self, *, now: bool = False) -> None:

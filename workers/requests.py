@@ -1,17 +1,17 @@
 """Claim requests, one after the other; each keeps its id until it has got claims."""
 
-from collections.abc import Sequence
 from typing import Final
 
+from workers.turns import Turns
 from workron.models import ClaimRequest
 
 
 class Requests:
     """One sequence of requests. At most one of them is under way or parked."""
 
-    def __init__(self, worker: str, queues: Sequence[str], incarnation: str, park_ms: int) -> None:
+    def __init__(self, worker: str, turns: Turns, incarnation: str, park_ms: int) -> None:
         self._worker = worker
-        self._queues = tuple(queues)
+        self._turns = turns
         self._incarnation = incarnation
         self._number = 1
         self.park_ms: Final = park_ms
@@ -34,7 +34,7 @@ class Requests:
         if limit == 0 and self.parked_at is None:
             return None
         self.open = max(self.open, limit)
-        return ClaimRequest(self._worker, self._queues, limit, self.id, self.park_ms if limit else 0)
+        return ClaimRequest(self._worker, self._turns.order(), limit, self.id, self.park_ms if limit else 0)
 
     def served(self) -> float:
         """Go on to the next request; returns since when, at the earliest, the claims of this one are leased.

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from workers.batch import NO_LIMITS, Allowance, Limits, until_empty
+from workers.cancels import Cancels
 from workers.ended import Ended, Ending, log_answers
 from workers.executor import Attempt, Executor
 from workers.guardian import boottime_s
@@ -21,6 +22,7 @@ from workers.output_writer import OutputWriter
 from workers.requests import Requests
 from workers.source import JobSource
 from workers.stopping import Stopping
+from workers.turns import Turns
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.exchange import MAX_RESULTS, Exchanged, News
@@ -46,7 +48,8 @@ class Worker:
     """Serves queues until told to stop, or its limits are reached: `async with` its executor and source, then `run`."""
 
     def __init__(self, settings: Settings, source: JobSource, executor: Executor, limits: Limits = NO_LIMITS) -> None:
-        self._identity = Identity(settings.worker_name, settings.queues, settings.slots)
+        turns = Turns(settings.queues)
+        self._identity = Identity(settings.worker_name, turns.names, settings.slots)
         self.id: Final = self._identity.id
         self.slots: Final = settings.slots
         self._log = structlog.get_logger().bind(worker=self.id)
@@ -55,9 +58,9 @@ class Worker:
         self._share: Final = min(max(self.slots // 2, FEW_SLOTS), MAX_RESULTS)
         """Most jobs in one claim: with many slots half of them run while the other half is on its way."""
         incarnation = ids.new_id()
-        self._queues: Final = tuple(settings.queues)
-        self._first = Requests(self.id, self._queues, incarnation, source.lease_ms // 3)
-        self._second = Requests(self.id, self._queues, f"{incarnation}~2", 0)
+        self._queues: Final = turns.names
+        self._first = Requests(self.id, turns, incarnation, source.lease_ms // 3)
+        self._second = Requests(self.id, turns, f"{incarnation}~2", 0)
         self._limits = limits
         self._allowance = Allowance(limits.max_jobs)
         self._held: dict[int, Attempt] = {}
@@ -82,6 +85,7 @@ class Worker:
         self._ended = Ended(self._output)
         every_s, about = settings.heartbeat_s, self._info
         self._heartbeat = Heartbeat(source, executor, every_s, about, self._held_pairs, self._drain, self._outage)
+        self._cancels = Cancels(source, executor, self.id, self._heartbeat.hurry)
 
     async def run(self) -> None:
         """Work until `stop`, or a limit is reached; returns when nothing is held any more."""
@@ -91,7 +95,7 @@ class Worker:
             self._serve_beside(),
             self._heartbeat.run(),
             self._output.run(self._held.values()),
-            self._listen_for_cancels(),
+            self._cancels.run(),
             self._listen_for_news(),
             self._end_when_empty(),
         )
@@ -262,6 +266,7 @@ class Worker:
         self._log.debug("job started", job=claim.id, attempt=claim.attempt)
         attempt = self._executor.start(claim, deadline)
         self._held[claim.fence] = attempt
+        self._cancels.begun(attempt)
         attempt.task.add_done_callback(lambda task: self._on_end(attempt, task))
 
     def _on_end(self, attempt: Attempt, task: asyncio.Task[Outcome]) -> None:
@@ -299,19 +304,6 @@ class Worker:
         except StoreUnavailable as error:
             for fields in about:
                 self._log.warning("job not given back, the reaper will do it", error=str(error), **fields)
-
-    async def _listen_for_cancels(self) -> None:
-        while True:
-            try:
-                async for worker, job_id, fence in self._source.cancels():
-                    attempt = self._executor.attempts.get(fence) if worker == self.id else None
-                    if worker == self.id and not job_id:
-                        self._heartbeat.hurry()
-                    elif attempt is not None:
-                        self._log.info("cancelling job", job=job_id, attempt=attempt.claim.attempt)
-                        attempt.cancel()
-            except StoreUnavailable:
-                await asyncio.sleep(1)  # heartbeats bring cancels too
 
     async def _listen_for_news(self) -> None:
         """Take what the parked request has got; the same claims come if it is made again, whichever is first."""

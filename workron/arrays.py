@@ -1,5 +1,6 @@
 """Arrays: many tasks of one job. Their values are stored before it, their tasks are made as they may start."""
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ STEP: Final = 100
 """Tasks in one call."""
 _VALUES_PER_CALL: Final = 5_000
 _WITHOUT_JOB_MS: Final = 3_600_000
+_IN_A_REQUEST_S: Final = 1.0
 
 
 class Arrays:
@@ -47,9 +49,10 @@ class Arrays:
                 case [b"KEPT"]:
                     offset += len(page)
 
-    async def work_on(self, job_id: str) -> None:
-        """Do what is to be done now for an array: make tasks, go over those there are."""
-        while True:
+    async def work_on(self, job_id: str, within_s: float) -> None:
+        """Do what is to be done now for an array: make tasks, go over those there are. The rest is the next pass's."""
+        ends_at = time.monotonic() + within_s
+        while time.monotonic() < ends_at:
             match await self._scripts.array(job_id, STEP):
                 case [b"SETTLED" | b"UNKNOWN"]:
                     return
@@ -57,9 +60,9 @@ class Arrays:
                     pass
 
     async def work_on_quietly(self, job_id: str) -> None:
-        """Do the same; if Redis goes away, the reaper goes on."""
+        """Do the same for a while; then, or if Redis goes away, the reaper goes on."""
         with suppress(StoreUnavailable):
-            await self.work_on(job_id)
+            await self.work_on(job_id, _IN_A_REQUEST_S)
 
     async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel or retry tasks of an array; answers how many of them are `cancelled`, `cancelling`, `retried` …"""

@@ -35,6 +35,14 @@ def _edge(edge: Dependency) -> str:
     return edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}"
 
 
+def _timers(job: NewJob) -> Iterator[str]:
+    for name, moment in (("deadline", job.deadline), ("expires", job.expires)):
+        if moment is not None and moment.after_ms is not None:
+            yield from (f"{name}_ms", str(moment.after_ms))
+        elif moment is not None:
+            yield from (f"{name}_at", str(moment.at_ms))
+
+
 def fields(job: NewJob) -> list[str | bytes]:
     """Name, value, … of the job's hash; fields with default values are left out."""
     parts: list[str | bytes] = []
@@ -65,6 +73,10 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("retry", retries.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
+    holds = job.holds
+    if job.deadline is not None or job.expires is not None:
+        parts += _timers(job)
+        holds += "t"
     if job.env:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
@@ -73,7 +85,9 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("more", _more(job))
     if job.final:
         parts += ("final", "1")
-    if holds := job.holds + ("A" if job.array else ""):
+    if job.array is not None:
+        holds += "A"
+    if holds:
         parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
-from workron.documents import HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
+from workron.documents import ExplanationDoc, HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
 from workron.errors import ApiProblem, InvalidRequest, NotFound
 from workron.transport import ANSWER_S, PATIENCE_S, Transport
 
@@ -89,12 +89,19 @@ class Client:
             params["cursor"] = page["next_cursor"]
             left = None if left is None else left - len(page["data"])
 
+    def explain(self, job_id: str) -> ExplanationDoc:
+        """Return why the job is where it is."""
+        return cast(ExplanationDoc, self._get(_path("jobs", job_id, "explain")))
+
     def cancel(self, job_id: str, tasks: str | None = None, *, cascade: bool = False) -> JobDoc:
-        """Cancel the job: at once, or by stopping its running command; of an array only some `tasks`, like `0-9,20`.
+        """Cancel the job as it is now: at once, or by stopping its running command; of an array only some `tasks`.
 
         `cascade`: with all jobs that depend on it.
+
+        The run is named: a request that is delayed on its way, and repeated, never hits a later one.
         """
-        body = {**({"tasks": tasks} if tasks else {}), **({"cascade": True} if cascade else {})}
+        body: dict[str, Any] = {"tasks": tasks} if tasks else {"run": self.job(job_id)["run"]}
+        body |= {"cascade": True} if cascade else {}
         return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), body))
 
     def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
@@ -137,12 +144,28 @@ class Client:
         """Return all queues with their counts."""
         return cast(list[QueueDoc], self._get("/queues")["data"])
 
-    def limit_queue(self, queue: str, max_pending: int | None) -> QueueDoc:
-        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+    def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
+        """Change what is set for a queue: the body is that of `PATCH /queues/{queue}`."""
         sent = {"Content-Type": "application/json"}
-        path = f"/queues/{quote(queue, safe='')}"
-        content = _encode({"max_pending": max_pending})
-        return cast(QueueDoc, self._transport.document("PATCH", path, content=content, headers=sent))
+        content = _encode(change)
+        return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), content=content, headers=sent))
+
+    def act_on_queue(self, action: str, queue: str) -> QueueDoc:
+        """Pause or resume a queue."""
+        return cast(QueueDoc, self._post(_queue_path(queue, action), {}))
+
+    def purge_queue(self, queue: str) -> int:
+        """Cancel the jobs of a queue that are ready to run; returns how many."""
+        cancelled = 0
+        while True:
+            answer = self._post(_queue_path(queue, "purge"), {})
+            cancelled += int(answer["cancelled"])
+            if not answer["more"]:
+                return cancelled
+
+    def delete_queue(self, queue: str) -> None:
+        """Forget a queue that holds no jobs."""
+        self._transport.document("DELETE", _queue_path(queue))
 
     def workers(self) -> list[WorkerDoc]:
         """Return all workers, those lost within the last hour too."""
@@ -193,6 +216,10 @@ def _worker_path(worker_id: str, action: str = "") -> str:
     if not worker_id or worker_id in {".", ".."} or "/" in worker_id:
         raise NotFound("worker", worker_id)
     return f"/workers/{quote(worker_id, safe='')}{action}"
+
+
+def _queue_path(queue: str, action: str = "") -> str:
+    return f"/queues/{quote(queue, safe='')}" + (f"/{action}" if action else "")
 
 
 def _path(kind: str, ident: str, action: str = "") -> str:

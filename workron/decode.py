@@ -20,6 +20,8 @@ from workron.models import (
     Job,
     Output,
     Parent,
+    QueueState,
+    Rate,
     Reason,
     Status,
     Task,
@@ -70,6 +72,12 @@ def task(fields: Row, value: str | None = None) -> Task | None:
     return Task(job_id, int(index), value)
 
 
+def timer(fields: Row, name: str) -> int | None:
+    """The moment of a timer; one that counts from the submission is written when the job is in its place."""
+    at_ms, after_ms = number(fields.get(f"{name}_at")), number(fields.get(f"{name}_ms"))
+    return int(fields["created_at"]) + after_ms if at_ms is None and after_ms is not None else at_ms
+
+
 def job(
     job_id: str,
     fields: Row,
@@ -108,6 +116,8 @@ def job(
         cwd=text(fields.get("cwd")),
         created_at_ms=int(fields["created_at"]),
         run_at_ms=number(fields.get("run_at")),
+        deadline_at_ms=timer(fields, "deadline"),
+        expires_at_ms=timer(fields, "expires"),
         started_at_ms=number(fields.get("started_at")),
         finished_at_ms=number(fields.get("finished_at")),
         last_heartbeat_at_ms=int(heartbeat.rpartition(b" ")[2]) if heartbeat else None,
@@ -213,3 +223,16 @@ STATUSES: Final = tuple(Status)
 
 def counts(fields: Row) -> dict[Status, int]:
     return {status: int(fields.get(status.value, b"0")) for status in STATUSES}
+
+
+def queue(name: str, fields: Row, usual_max_pending: bytes | None) -> QueueState:
+    """A queue from its hash, and the limit of waiting jobs for queues that have none of their own."""
+    jobs = number(fields.get("rate_jobs"))
+    return QueueState(
+        name,
+        counts(fields),
+        max_pending=number(fields.get("max_pending", usual_max_pending)),
+        max_running=number(fields.get("max_running")),
+        rate=None if jobs is None else Rate(jobs, int(fields["rate_per_ms"])),
+        paused="paused" in fields,
+    )

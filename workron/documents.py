@@ -68,6 +68,8 @@ class JobDoc(TypedDict):
     cwd: str | None
     created_at: str
     run_at: str | None
+    deadline: str | None
+    expires: str | None
     started_at: str | None
     finished_at: str | None
     last_heartbeat: str | None
@@ -80,6 +82,16 @@ class JobDoc(TypedDict):
     dependencies: list[DependencyDoc]
     workflow: str | None
     final: bool
+
+
+class ExplanationDoc(TypedDict):
+    """Why a job is where it is, in a sentence, and the facts behind it."""
+
+    id: str
+    status: str
+    reason: str | None
+    sentence: str
+    facts: dict[str, Any]
 
 
 class WorkflowDoc(TypedDict):
@@ -98,12 +110,22 @@ class WorkflowDoc(TypedDict):
     jobs: list[JobDoc]
 
 
+class RateDoc(TypedDict):
+    """At most so many starts in any time of this length, in seconds."""
+
+    jobs: int
+    per: float
+
+
 class QueueDoc(TypedDict):
     """A queue, how many jobs it has in each status, and how many may wait (None: any number)."""
 
     name: str
     counts: dict[str, int]
     max_pending: int | None
+    max_running: int | None
+    rate: RateDoc | None
+    paused: bool
 
 
 class WorkerDoc(TypedDict):

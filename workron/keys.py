@@ -40,6 +40,10 @@ class Keys:
         """The sorted set of a queue's blocked, done, failed, cancelled or skipped jobs."""
         return f"{self.prefix}queue:{queue}:{status}"
 
+    def starts(self, queue: str) -> str:
+        """The list of a queue's last starts, where a rate is set for it."""
+        return f"{self.prefix}queue:{queue}:starts"
+
     def parked(self, queue: str) -> str:
         """The sorted set of workers that wait for jobs of a queue."""
         return f"{self.prefix}queue:{queue}:parked"

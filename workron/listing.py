@@ -127,14 +127,20 @@ class Listing:
             start = f"({ids[-1].decode()}"
 
     async def _array(self, array: str, place: Place | None, count: int) -> Steps:
-        first, made = await self._connection.pipeline(
-            [("HGET", self._keys.job(array), "array_first"), ("HGET", self._keys.array(array), "size")]
+        first, about = await self._connection.pipeline(
+            [
+                ("HGET", self._keys.job(array), "array_first"),
+                ("HMGET", self._keys.array(array), "size", "made", "dropped", "follows"),
+            ]
         )
-        if first is None or made is None:
+        size, made, dropped, follows = about
+        if first is None or size is None:
             return
+        # Tasks that follow others are made in any order; the others in theirs, and behind the last one there is none.
+        last = int(size) if follows else int(dropped.split()[-1] if dropped else made)
         start = 0 if place is None else int(place[0])
-        while start < int(made):
-            page = min(count, int(made) - start)
+        while start < last:
+            page = min(count, last - start)
             for index, job_id in enumerate(ids_behind(first.decode(), start, page), start):
                 yield job_id, [index + 1]
             start += page

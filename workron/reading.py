@@ -135,10 +135,7 @@ class Reader:
         commands: list[Command] = [("HGETALL", self._keys.queue(name)) for name in names]
         usual, *replies = await self.read([("HGET", self._keys.meta, "max_pending"), *commands])
         rows = [decode.row(reply) for reply in replies]
-        return [
-            QueueState(name, decode.counts(row), decode.number(row.get("max_pending", usual)))
-            for name, row in zip(names, rows, strict=True)
-        ]
+        return [decode.queue(name, row, usual) for name, row in zip(names, rows, strict=True)]
 
     async def workers(self, limit: int, after: str) -> WorkerPage:
         """Return the workers behind `after` by name: those that live, and for an hour those that are lost."""

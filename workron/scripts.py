@@ -23,7 +23,8 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
-     "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
+     "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
+     "gate", "purge", "forget"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -193,8 +194,17 @@ class Scripts:
     async def measure(self, since_ms: Arg, before: Arg, *, last: bool, queues: Sequence[str]) -> Any:
         return await self._run("measure", since_ms, before, int(last), *queues)
 
-    async def limit(self, scope: str, queue: str, most: Arg) -> Any:
-        return await self._run("limit", scope, queue, most)
+    async def limit(self, scope: str, most: Arg) -> Any:
+        return await self._run("limit", scope, most)
+
+    async def gate(self, queue: str, fields: Sequence[Arg]) -> Any:
+        return await self._run("gate", queue, *fields)
+
+    async def purge(self, queue: str, limit: int) -> Any:
+        return await self._run("purge", queue, limit)
+
+    async def forget(self, queue: str) -> Any:
+        return await self._run("forget", queue)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

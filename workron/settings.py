@@ -30,7 +30,8 @@ Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
 QUEUE_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
-QueueNames = Annotated[list[Annotated[str, Field(pattern=QUEUE_NAME)]], NoDecode, BeforeValidator(_split)]
+_QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
+QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], NoDecode, BeforeValidator(_split)]
 
 
 def default_data_dir() -> Path:
@@ -98,7 +99,11 @@ class Settings(BaseSettings):
     slots: int = Field(
         default_factory=lambda: os.cpu_count() or 1, ge=0, le=10_000, description="commands a worker runs at once"
     )
-    queues: QueueNames = Field(["default"], min_length=1, description="queues a worker serves, the first one first")
+    queues: QueueNames = Field(
+        ["default"],
+        min_length=1,
+        description="queues a worker serves, the first one first; or by weights: critical:4,default:1",
+    )
 
     lease: Duration = Field(30.0, description="a worker that is silent for so long has lost its jobs")
     heartbeat: Duration | None = Field(

@@ -8,6 +8,7 @@ One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call 
 to repeat then, because it is idempotent by id, request id or fence; `cancel` and `retry` are if they name the run.
 """
 
+import math
 import time
 from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import asynccontextmanager, suppress
@@ -19,11 +20,13 @@ from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.explain import Explainer, Explanation
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.listing import JobFilter, Listing
 from workron.models import (
+    NO_LIMIT,
     Cancelled,
     Idempotency,
     Job,
@@ -31,11 +34,13 @@ from workron.models import (
     NewJob,
     OnFailure,
     Output,
+    QueueChange,
     QueueState,
     Submitted,
     Workflow,
 )
 from workron.policy import Policy
+from workron.queues import Queues
 from workron.reading import Reader
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
@@ -70,8 +75,10 @@ class Store:
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
         self._reader = Reader(connection, self._keys)
         self._arrays = Arrays(self._scripts)
+        self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
+        self._explainer = Explainer(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
@@ -133,19 +140,34 @@ class Store:
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
+    async def change_queue(self, queue: str, change: QueueChange) -> QueueState:
+        """Change what is set for a queue; returns it as it is then."""
+        await self._queues.change(queue, change)
+        return await self.queue(queue)
+
     async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
-        """Set how many jobs may wait in a queue; None: it has no limit of its own. Returns the queue as it is then."""
-        await self._limit("queue", queue, max_pending)
+        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+        most = NO_LIMIT if max_pending is None else max_pending
+        return await self.change_queue(queue, QueueChange(max_pending=most))
+
+    async def purge_queue(self, queue: str, *, within_s: float = math.inf) -> tuple[int, bool]:
+        """Cancel jobs that are ready to run in a queue; returns how many, and whether there was no time for others."""
+        cancelled, more = await self._queues.purge(queue, within_s)
+        if cancelled:
+            await self._propagate_quietly()
+        return cancelled, more
+
+    async def remove_queue(self, queue: str) -> None:
+        await self._queues.remove(queue)
+
+    async def queue(self, queue: str) -> QueueState:
         return (await self._reader.queues_named([queue]))[0]
 
     async def limit_all(self, settings: Settings) -> None:
         """Put the limits that the settings name into Redis, where all submitters find them; others stay as they are."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
-                await self._limit(scope, "", None if most == "none" else most)
-
-    async def _limit(self, scope: str, queue: str, most: int | None) -> None:
-        await self._scripts.limit(scope, queue, "" if most is None else most)
+                await self._scripts.limit(scope, "" if most == "none" else most)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -248,6 +270,9 @@ class Store:
 
     async def job(self, job_id: str) -> Job:
         return await self._reader.job(job_id)
+
+    async def explain(self, job_id: str) -> Explanation:
+        return await self._explainer.explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.jobs(job_ids)

@@ -21,6 +21,8 @@ SWEPT: Final = 100
 TRIMMED: Final = 500
 MEASURED: Final = 500
 """Most edges, leases, finished jobs, list entries and queues in one call."""
+ARRAY_S: Final = 0.5
+"""How long a pass works on one array."""
 EARLY: Final = 2000
 """Finished jobs that a full server forgets before their time, in one sweep."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
@@ -124,7 +126,7 @@ class Upkeep:
     async def tidy(self) -> int:
         """Go on with arrays, and finish submissions that their submitters left behind; returns how many of those."""
         for job_id in await self._connection.call("ZRANGE", self._keys.arrays, 0, 99):
-            await self._arrays.work_on(job_id.decode())
+            await self._arrays.work_on(job_id.decode(), ARRAY_S)
         batches = await self._connection.call("ZRANGE", self._keys.batches, 0, 99)
         return await self._submitter.tidy([batch.decode() for batch in batches])
 

@@ -142,6 +142,18 @@ async def get_parents(request: Request, job_id: str) -> Response:
     return schemas.json_response({"data": list(map(work_schemas.parent_document, parents))})
 
 
+@router.get(
+    "/jobs/{job_id}/explain",
+    operation_id="explain_job",
+    response_model=schemas.Explanation,
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+)
+async def explain_job(request: Request, job_id: str) -> Response:
+    """Say in one sentence why a job is where it is, and what must happen next."""
+    explanation = await context_of(request).store.explain(_checked(job_id))
+    return schemas.json_response(schemas.explanation_document(explanation))
+
+
 _ACTION_FAILURES: Final = (
     problems.NOT_FOUND,
     problems.CONFLICT,

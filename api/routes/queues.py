@@ -1,6 +1,6 @@
-"""Setting how many jobs may wait in a queue."""
+"""Changing queues: limits, pauses, purges."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 from starlette.requests import Request
@@ -10,26 +10,75 @@ from api import body, openapi, problems, schemas
 from api.bodies import QueueChange
 from api.context import context_of
 from api.fields import QUEUE_PATTERN
+from workron import models
 
 router = APIRouter(tags=["system"])
+
+QueueName = Annotated[str, Path(pattern=QUEUE_PATTERN)]
+_FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
+_PURGE_S: Final = 10.0
+"""How long a purge goes on within one request."""
 
 
 @router.patch(
     "/queues/{queue}",
     operation_id="change_queue",
     response_model=schemas.Queue,
-    responses=openapi.answers(
-        {},
-        problems.TOO_LARGE,
-        problems.UNSUPPORTED_MEDIA_TYPE,
-        problems.VALIDATION,
-        problems.STORE_UNAVAILABLE,
-    ),
+    responses=openapi.answers({}, problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_FAILURES),
     openapi_extra=openapi.body(QueueChange),
 )
-async def change_queue(request: Request, queue: Annotated[str, Path(pattern=QUEUE_PATTERN)]) -> Response:
-    """Set how many jobs may wait in a queue; it need not hold jobs yet."""
+async def change_queue(request: Request, queue: QueueName) -> Response:
+    """Set how many jobs of a queue may wait, run, or start in a time; it need not hold jobs yet."""
     context = context_of(request)
     change = await body.required(QueueChange, request, context.settings.max_body)
-    changed = await context.store.limit_queue(queue, change.max_pending)
+    changed = await context.store.change_queue(queue, change.to_change())
     return schemas.json_response(schemas.queue_document(changed))
+
+
+@router.post(
+    "/queues/{queue}/pause",
+    operation_id="pause_queue",
+    response_model=schemas.Queue,
+    responses=openapi.answers({}, *_FAILURES),
+)
+async def pause_queue(request: Request, queue: QueueName) -> Response:
+    """Start no more jobs of a queue; what runs goes on. The queue need not be there yet."""
+    changed = await context_of(request).store.change_queue(queue, models.QueueChange(paused=True))
+    return schemas.json_response(schemas.queue_document(changed))
+
+
+@router.post(
+    "/queues/{queue}/resume",
+    operation_id="resume_queue",
+    response_model=schemas.Queue,
+    responses=openapi.answers({}, *_FAILURES),
+)
+async def resume_queue(request: Request, queue: QueueName) -> Response:
+    """Start jobs of a queue again."""
+    changed = await context_of(request).store.change_queue(queue, models.QueueChange(paused=False))
+    return schemas.json_response(schemas.queue_document(changed))
+
+
+@router.post(
+    "/queues/{queue}/purge",
+    operation_id="purge_queue",
+    response_model=schemas.Purged,
+    responses=openapi.answers({}, *_FAILURES),
+)
+async def purge_queue(request: Request, queue: QueueName) -> Response:
+    """Cancel the jobs of a queue that are ready to run (`pending`); with `more` there is some left to do: ask again."""
+    cancelled, more = await context_of(request).store.purge_queue(queue, within_s=_PURGE_S)
+    return schemas.json_response({"cancelled": cancelled, "more": more})
+
+
+@router.delete(
+    "/queues/{queue}",
+    operation_id="delete_queue",
+    status_code=204,
+    response_class=Response,
+    responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES),
+)
+async def delete_queue(request: Request, queue: QueueName) -> Response:
+    """Forget a queue that holds no jobs, and what was set for it."""
+    await context_of(request).store.remove_queue(queue)
+    return Response(None, 204)

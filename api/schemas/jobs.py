@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from api.schemas.base import Answer, Time, counts_document, time_or_none
-from workron import models
+from workron import explain, models
 from workron.models import Reason, Status, When
 from workron.retries import Code, RetryPolicy
 from workron.times import rfc3339
@@ -80,6 +80,10 @@ class Job(Answer):
     cwd: str | None
     created_at: Time
     run_at: Time | None
+    deadline: Time | None
+    """If it has not ended by then, it fails."""
+    expires: Time | None
+    """If it has not started by then, it is cancelled."""
     started_at: Time | None
     finished_at: Time | None
     last_heartbeat: Time | None
@@ -95,6 +99,17 @@ class Job(Answer):
     workflow: str | None
     final: bool
     """Whether it starts when all other jobs of its workflow have ended."""
+
+
+class Explanation(Answer):
+    """Why a job is where it is, as of now."""
+
+    id: str
+    status: Status
+    reason: Reason | None
+    sentence: str
+    facts: dict[str, Any]
+    """What the sentence is made of: names and values depend on the status."""
 
 
 class JobPage(Answer):
@@ -131,6 +146,8 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "cwd": job.cwd,
         "created_at": rfc3339(job.created_at_ms),
         "run_at": time_or_none(job.run_at_ms),
+        "deadline": time_or_none(job.deadline_at_ms),
+        "expires": time_or_none(job.expires_at_ms),
         "started_at": time_or_none(job.started_at_ms),
         "finished_at": time_or_none(job.finished_at_ms),
         "last_heartbeat": time_or_none(job.last_heartbeat_at_ms),
@@ -183,6 +200,10 @@ def new_job_document(
         "workflow": workflow,
         "final": job.final,
     }
+    if job.deadline is not None:
+        document["deadline"] = rfc3339(job.deadline.seen_from(stored_at_ms))
+    if job.expires is not None:
+        document["expires"] = rfc3339(job.expires.seen_from(stored_at_ms))
     if job.depends_on:
         document["depends_on"] = [edge.job for edge in job.depends_on]
         document["dependencies"] = [
@@ -223,6 +244,17 @@ def _progress(said: str | None) -> float | str | None:
         number = float(said or "")
         return number if math.isfinite(number) and "_" not in (said or "") else said
     return said
+
+
+def explanation_document(explanation: explain.Explanation) -> dict[str, Any]:
+    job = explanation.job
+    return {
+        "id": job.id,
+        "status": job.status,
+        "reason": job.reason,
+        "sentence": explanation.sentence,
+        "facts": dict(explanation.facts),
+    }
 
 
 def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:

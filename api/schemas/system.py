@@ -9,11 +9,29 @@ from workron.models import Status
 from workron.times import rfc3339
 
 
+class Rate(Answer):
+    jobs: int
+    per: float
+    """Seconds."""
+
+
+class Purged(Answer):
+    cancelled: int
+    more: bool
+    """Others are left: ask again."""
+
+
 class Queue(Answer):
     name: str
     counts: dict[Status, int]
     max_pending: int | None
     """Most jobs that may wait in it, its own limit or the one for all queues; null: any number."""
+    max_running: int | None
+    """Most jobs of it that may run at once."""
+    rate: Rate | None
+    """Most jobs of it that may start in any such time."""
+    paused: bool
+    """No more jobs of it are started."""
 
 
 class QueueList(Answer):
@@ -90,7 +108,15 @@ class Health(Answer):
 
 
 def queue_document(queue: models.QueueState) -> dict[str, Any]:
-    return {"name": queue.name, "counts": counts_document(queue.counts), "max_pending": queue.max_pending}
+    rate = queue.rate
+    return {
+        "name": queue.name,
+        "counts": counts_document(queue.counts),
+        "max_pending": queue.max_pending,
+        "max_running": queue.max_running,
+        "rate": None if rate is None else {"jobs": rate.jobs, "per": rate.per_ms / 1000},
+        "paused": queue.paused,
+    }
 
 
 def worker_document(worker: WorkerState) -> dict[str, Any]:

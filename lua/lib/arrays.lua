@@ -106,7 +106,9 @@ local function end_array(head, row)
     outcome.reason = 'upstream'
     outcome.error = int(row.failed + row.skipped) .. ' of ' .. int(row.size) .. ' tasks have not succeeded'
   end
-  if head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
+  if expired_at(head) and not head.cancel_requested_at then
+    status, outcome = 'failed', { reason = 'expired', error = 'expired: not done by its deadline' }
+  elseif head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
     status, outcome = 'cancelled', { reason = 'cancelled' }
   end
   end_job(head, status, outcome)
@@ -267,14 +269,18 @@ function HOLDERS.a(task, from, to)
 end
 
 -- Have all tasks of an array that has started cancelled: those not made at once, the others by and by.
-local function cancel_array(head)
-  redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT)
-  head.cancel_requested_at = NOW
+local function stop_array(head)
   drop_rest(head, 'cancelled')
   redis.call('HSET', array_key(head.id), 'walk', 'cancel 0')
   work_on_array(head.id)
   append(moves, 'cancelling', head.id)
   touched[head.id] = true
+end
+
+local function cancel_array(head)
+  redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT)
+  head.cancel_requested_at = NOW
+  stop_array(head)
 end
 
 local function is_array(job)

@@ -7,6 +7,7 @@ local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
+local EXPIRY_COST = 20 -- as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
@@ -24,31 +25,39 @@ local function claim_row(id, fence, attempt, row)
   return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
 end
 
--- Make due jobs pending; returns whether more are due.
+-- Make due jobs pending, and act on timers that have come; returns whether more are due.
 local function promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
-  for _, id in ipairs(due) do
-    local job = read(id)
-    if job and job.status == 'scheduled' then
-      redis.call('HSET', job_key(id), 'status', 'pending')
+  for _, member in ipairs(due) do
+    local timer, id = string.match(member, '^(%a+) (.+)$')
+    local job = not timer and read(member)
+    if timer then
+      ring_safely(timer, id)
+    elseif job and job.status == 'scheduled' then
+      redis.call('HSET', job_key(member), 'status', 'pending')
       move(job, 'pending')
     else
-      index(P .. 'due', id, false)
+      index(P .. 'due', member, false)
     end
   end
   return #due == limit
 end
 
--- Milliseconds until the next job is due; -1 when none is scheduled.
+-- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
 local function next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
-  return first[2] and math.max(0, tonumber(first[2]) - NOW) or -1
+  local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or gate_due_ms
+  return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
 end
 
 -- Fences only grow, also when Redis restarts from an older state: never below the clock nor what the caller has seen.
 local function next_fence(floor)
-  local last = tonumber(redis.call('HGET', KEYS[1], 'fence') or 0)
-  return math.max(last, NOW - 1, floor)
+  return math.max(tonumber(meta_now()[1] or 0), NOW - 1, floor)
+end
+
+local function note_fence(fence)
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  meta_now()[1] = int(fence)
 end
 
 -- LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n, the count still to be filled in.
@@ -116,9 +125,10 @@ local function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
   local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
-    local call = pop_call(queue)
-    while #claims < limit and budget > 0 do
-      call[14] = int(math.min(limit - #claims, budget))
+    local call, gated, before = pop_call(queue), is_gated(queue), #claims
+    local most = gated and before + room_in(queue, limit - before) or limit
+    while #claims < most and budget > 0 do
+      call[14] = int(math.min(most - #claims, budget))
       local popped = redis.call(unpack(call))
       if not popped then
         break
@@ -129,21 +139,29 @@ local function claim(worker, queues, limit, lease_ms, floor)
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
-          fence = fence + 1
-          claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
-          count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
+          if row[12] and not in_time(id, row[12]) then
+            budget = budget - EXPIRY_COST
+          else
+            fence = fence + 1
+            claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
+            count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
+          end
         end
       end
     end
+    if gated and #claims > before then
+      note_starts(queue, #claims - before)
+    end
   end
   if #claims > 0 then
-    redis.call('HSET', KEYS[1], 'fence', int(fence))
+    note_fence(fence)
   end
   return claims, budget <= 0
 end
 
 local function anything_waits(queue)
-  return tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0) > 0
+  local pending = tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0)
+  return pending > 0 and (not is_gated(queue) or room_in(queue, 1) > 0)
 end
 
 -- Who leaves work behind wakes the next worker. Call it after `flush`.
@@ -237,7 +255,7 @@ local function hand_over(parked, jobs, at)
     fence = fence + 1
     claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)
   end
-  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  note_fence(fence)
   local held = held_text(claims)
   redis.call('HSET', parked.key, 'claims', held, 'parked', '', 'handed', inbox)
   put_into_inbox(inbox, about .. ' ' .. held .. '\n' .. pack_claims(claims))
@@ -248,7 +266,7 @@ end
 -- are `pending` of these), else pending. Of many jobs the first worker to be woken takes its share.
 local function hand_out(queue, jobs, pending)
   local at = 1
-  if #jobs <= to_hand and pending <= 0 then
+  if #jobs <= to_hand and pending <= 0 and not is_gated(queue) then
     to_hand = to_hand - #jobs
     for i, job in ipairs(jobs) do
       job.place = i

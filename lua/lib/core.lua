@@ -15,7 +15,8 @@ local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'ca
 local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true } -- fields that all tasks of an array have in common
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
-  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,
+  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false, deadline_at = false, expires_at = false,
+  expired_at = false,
 }
 
 -- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
@@ -88,6 +89,15 @@ end
 -- A submission in chunks is not visible before it is open.
 local function visible(job)
   return job and (not job.batch or redis.call('HGET', P .. 'batch:' .. job.batch, 'state') == 'open')
+end
+
+local meta -- what every claim reads: the last fence, and the queues that have a gate
+
+local function meta_now()
+  if not meta then
+    meta = redis.call('HMGET', KEYS[1], 'fence', 'gated')
+  end
+  return meta
 end
 
 local counts = {} -- hash key → field → change
@@ -168,13 +178,9 @@ local function enter(job, to, at_front)
   end
 end
 
--- What a job holds beyond the indexes, or has to do with every step, stands as letters in its field `holds`; few jobs
--- have any. A library has a function for its letter here: it is called with the job, what it is now and what it becomes,
--- and may return what it becomes instead.
+-- What few jobs hold beyond the indexes stands as letters in their field `holds`. A library has a function for its letter
+-- here: it is called with the job, what it is now and what it becomes, and may return what it becomes instead.
 local HOLDERS = {}
--- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
--- budget; returns how much was done, and whether that was all.
-local WALKS = {}
 local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
 
 local function tell_holders(job, from, to)
@@ -287,6 +293,9 @@ local function flush_counts()
   local waiting = 0
   for key, fields in pairs(counts) do
     local of_queue = queue_of[key]
+    if of_queue and (fields.running or 0) < 0 and meta_now()[2] then
+      hints[of_queue] = true -- it may have a gate, and somebody wait in front of it
+    end
     for field, change in pairs(fields) do
       if change ~= 0 then
         redis.call('HINCRBY', key, field, int(change))
@@ -313,8 +322,7 @@ local function flush_event()
 end
 
 -- Write all that was collected. May be called more than once in a script.
-local flush
-function flush()
+local function flush()
   hint_sooner()
   flush_counts()
   for key, members in pairs(indexes) do

@@ -1,5 +1,9 @@
 -- ends: the one path by which every attempt and every job ends.
 
+-- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
+-- budget; returns how much was done, and whether that was all.
+local WALKS = {}
+
 -- Fields that tell how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 
@@ -74,12 +78,16 @@ end
 
 -- Decide what an ended attempt means for its job: done, another attempt, or the end. Returns the new status.
 --
--- After an accepted cancel every end is `cancelled`. A lost attempt goes back at once, a failed one after `delay_ms`,
--- unless `outcome.final` says that another attempt is of no use.
+-- After an accepted cancel every end is `cancelled`, after a missed deadline `failed`. A lost attempt goes back at once, a
+-- failed one after `delay_ms`, unless `outcome.final` says that another attempt is of no use.
 local function conclude(job, outcome, delay_ms)
   if job.cancel_requested_at then
     outcome.reason = 'cancelled'
     end_job(job, 'cancelled', outcome)
+  elseif expired_at(job) then
+    local said = string.gsub(outcome.error or '', '^cancelled', '', 1)
+    outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (said ~= '' and '\n' .. said or '')
+    end_job(job, 'failed', outcome)
   elseif not outcome.reason then
     end_job(job, 'done', outcome)
   elseif outcome.final or job.attempts >= job.max_attempts then
@@ -99,7 +107,7 @@ local function give_back(id, fence)
   if not job or job.status ~= 'running' or job.fence ~= fence then
     return nil
   end
-  if job.cancel_requested_at then
+  if job.cancel_requested_at or expired_at(job) then
     return conclude(job, { fence = fence, reason = 'cancelled' })
   end
   local key = job_key(id)

@@ -6,15 +6,19 @@
 -- A job from which a cancel goes on to its dependents has `cascade`: when that cancel was made, and the next edge (`-`: all
 -- were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
+local workflow_key, go_on_stopping, push_cascade, resume_workflow -- all that others need: a script has 200 locals at most
+
+do
+
 local STEP = 100
 local stirred = {} -- workflow → what its jobs did in this call: `ended`, or `again`: the final job may have to run again
 
-local function workflow_key(workflow)
+function workflow_key(workflow)
   return P .. 'workflow:' .. workflow
 end
 
 -- Have a stop go over the workflow's jobs, from a place in their list on.
-local function go_on_stopping(workflow, from)
+function go_on_stopping(workflow, from)
   local at = redis.call('HGET', workflow_key(workflow), 'stop_at')
   if not at then
     redis.call('RPUSH', P .. 'propagate', 'workflow:' .. workflow)
@@ -69,7 +73,7 @@ function WALKS.workflow(workflow, budget)
   return #ids, false
 end
 
-local function push_cascade(job, token)
+function push_cascade(job, token)
   redis.call('HSET', job_key(job.id), 'cascade', token .. ' 0')
   redis.call('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
 end
@@ -174,8 +178,10 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
 end
 
 -- What an operator's retry means for a stop that has come to its end: the workflow goes on.
-local function resume_workflow(job)
+function resume_workflow(job)
   if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
     redis.call('HDEL', workflow_key(job.workflow), 'stopped')
   end
+end
+
 end

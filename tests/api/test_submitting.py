@@ -49,6 +49,8 @@ async def test_a_submitted_job_is_answered_whole_and_found_at_its_location(clien
         {"command": "x", "run_at": "1999-01-01T00:00:00Z"},
         {"command": "x", "run_at": "1970-01-01T00:00:00Z"},
         {"command": "x", "timeout": 0.0004},
+        {"command": "x", "deadline": 0.0004, "expires": "2099-01-01T00:00:00Z"},
+        {"command": "x", "delay": "1h", "expires": "2h", "deadline": "3h"},
     ],
 )
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/bulk"])
@@ -118,7 +120,7 @@ async def test_dependencies_are_answered_as_plain_ids_and_with_their_states(clie
     child = await submit(client, command="x", depends_on=[{"job": parent, "when": "finished"}])
     assert child["status"] == "blocked"
     assert child["depends_on"] == [parent]
-    assert child["dependencies"] == [{"job": parent, "when": "finished", "status": "pending"}]
+    assert child["dependencies"] == [{"job": parent, "when": "finished", "status": "pending", "matching": False}]
 
 
 async def test_a_bulk_of_jobs_is_answered_in_the_order_sent(client: httpx2.AsyncClient) -> None:
@@ -162,7 +164,8 @@ async def test_a_workflow_is_sorted_by_its_dependencies(client: httpx2.AsyncClie
     assert [job["name"] for job in workflow["jobs"]] == ["root", "left", "right", "report"]
     assert (workflow["name"], workflow["status"], workflow["size"]) == ("diamond", "running", 4)
     by_name = {job["name"]: job for job in workflow["jobs"]}
-    assert by_name["right"]["dependencies"] == [{"job": by_name["root"]["id"], "when": "failed", "status": "pending"}]
+    [edge] = by_name["right"]["dependencies"]
+    assert edge == {"job": by_name["root"]["id"], "when": "failed", "status": "pending", "matching": False}
     assert {job["workflow"] for job in workflow["jobs"]} == {workflow["id"]}
     assert (await client.get(response.headers["location"])).json() == workflow
 

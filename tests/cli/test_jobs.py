@@ -231,3 +231,10 @@ def test_health_tells_how_the_system_is(workron: CommandLine) -> None:
     assert health.code == 0
     assert "ok" in health.out.splitlines()[0]
     assert workron("health", "-o", "json").document["server"]["appendonly"] is True
+
+
+def test_why_says_it_in_a_sentence(workron: CommandLine) -> None:
+    job = submit(workron, "--queue", "nobody", "true")
+
+    assert "which no worker serves now" in workron("why", job).out
+    assert workron("why", job, "-o", "json").document["facts"]["held_by"] == "no_worker"

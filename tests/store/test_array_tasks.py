@@ -1,5 +1,6 @@
 """Tasks that follow those of another array, and tasks that are cancelled and retried one by one."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from array_jobs import BAD, array_job, array_of, run_all, tasks_of
 from builders import claim, finish, new_job, submit
 
 from workron.errors import Conflict, InvalidRequest
+from workron.listing import JobFilter
 from workron.models import Claim, Dependency, NewJob, Outcome, Reason, Status, When
 from workron.retries import RetryPolicy
 from workron.store import Store
@@ -122,3 +124,31 @@ async def test_a_task_has_its_arrays_labels_and_knows_the_result_of_the_one_that
         ]
         task = await store.job(one.id)
         assert (task.tags, task.metadata) == (("nightly",), {"a": 1})
+
+
+async def test_a_request_hung_until_a_million_tasks_were_gone_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = array_job(100_000)
+    await submit(store, job)
+    monkeypatch.setattr("workron.arrays._IN_A_REQUEST_S", 0.05)
+    began = time.monotonic()
+    behind = follower(job, queue="behind")
+    await submit(store, behind)
+    assert time.monotonic() - began < 2
+    assert await store._connection.call("ZSCORE", store._keys.arrays, behind.id) is not None  # the reaper goes on
+    await store.cancel(behind.id)
+
+
+async def test_a_listing_ends_behind_the_last_task_that_was_made(store: Store) -> None:
+    job = array_job(100_000)
+    await submit(store, job)
+    await claim(store, limit=2)
+    pages, cursor = 0, None
+    found: list[int] = []
+    while pages == 0 or cursor is not None:
+        page = await store.list_jobs(JobFilter(Status.RUNNING, array=job.id), limit=50, cursor=cursor)
+        found += [task.task.index for task in page.jobs if task.task]
+        cursor, pages = page.next_cursor, pages + 1
+    assert found == [0, 1]
+    assert pages <= 3

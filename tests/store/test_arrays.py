@@ -1,5 +1,7 @@
 """Arrays: one submission, many tasks."""
 
+import asyncio
+
 import pytest
 from array_jobs import BAD, array_job, array_of, run_all, tasks_of
 from builders import after, claim, finish, new_job, submit
@@ -9,7 +11,9 @@ from workron.errors import QueueFull
 from workron.models import (
     Cancelled,
     Job,
+    Moment,
     NewJob,
+    Outcome,
     Reason,
     Status,
 )
@@ -238,3 +242,30 @@ async def test_a_lost_task_goes_back_and_is_run_again(store: Store) -> None:
     assert await store.attempts.release([(second.id, second.fence)]) == [Status.PENDING]
     assert len(await run_all(store)) == 1
     assert [task and task.status for task in await listed(store, job)] == [Status.DONE, Status.DONE]
+
+
+async def test_an_array_that_is_not_done_by_its_deadline_fails_and_its_tasks_are_stopped(store: Store) -> None:
+    job = array_job(5, deadline=Moment(after_ms=1500))
+    await submit(store, job)
+    [running] = await claim(store)
+    await asyncio.sleep(1.6)
+    await store.upkeep.promote()
+    await store.upkeep.tidy()
+    assert (await store.job(running.id)).cancel_requested_at_ms is not None
+    assert await claim(store) == []
+    await finish(store, running, Outcome(Reason.CANCELLED, signal=15))
+    failed = await store.job(job.id)
+    assert (failed.status, failed.reason) == (Status.FAILED, Reason.EXPIRED)
+    assert (await array_of(store, job)).counts[Status.CANCELLED] == 5
+
+
+async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(store: Store) -> None:
+    parent = new_job(delay_ms=60_000)
+    late, started = (array_job(3, expires=Moment(after_ms=100), queue=queue) for queue in ("late", "default"))
+    late.depends_on = after(parent.id)
+    await submit(store, parent, late, started)
+    await asyncio.sleep(0.15)
+    await store.upkeep.promote()
+    assert (await store.job(late.id)).status is Status.CANCELLED
+    assert len(await run_all(store)) == 3
+    assert (await store.job(started.id)).status is Status.DONE

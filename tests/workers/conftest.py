@@ -4,9 +4,12 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+from servers import Bench
 
+from tests.workers.places import Place
 from workers.executor import Executor
 
 
@@ -24,3 +27,12 @@ def doomed() -> Iterator[list[int]]:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(params=["direct", "http"])
+async def place(
+    request: pytest.FixtureRequest, valkey_url: str, namespace: str, tmp_path: Path
+) -> AsyncIterator[Place]:
+    bench = Bench("valkey", valkey_url, namespace)
+    yield Place(request.param, bench, tmp_path)
+    await bench.aclose()

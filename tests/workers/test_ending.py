@@ -88,6 +88,18 @@ async def test_a_stopped_attempt_is_marked_for_release(executor: Executor) -> No
     assert attempt.stopped
 
 
+async def test_what_is_cancelled_while_its_worker_stops_is_reported_with_its_exit_code(
+    executor: Executor, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    ready = tmp_path / "ready"
+    attempt = start(executor, f"trap 'sleep 0.1; exit 5' TERM; touch {ready}; sleep 60 & wait")
+    await wait_until(ready.exists)
+    attempt.stop()
+    attempt.cancel()
+    outcome = await attempt.wait()
+    assert (outcome.reason, outcome.exit_code, attempt.stopped) == (Reason.CANCELLED, 5, False)
+
+
 async def test_a_second_stop_does_not_wait_for_the_grace_time(tmp_path: Path, wait_until: WaitUntil) -> None:
     async with Executor(kill_grace_s=60) as executor:
         ready = tmp_path / "ready"

@@ -1,90 +1,20 @@
 """One worker, two sources: straight from Redis and over HTTP it does the same."""
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-from builders import after, new_job, submit
+from builders import new_job, submit
 from conftest import WaitUntil
 from servers import Bench
 
-from api.app import create_app
-from tests.api.live import KEY, running
-from workers.batch import NO_LIMITS, Limits
-from workers.executor import Executor
+from tests.workers.places import HASTY, PATIENT, Place
+from workers.batch import Limits
 from workers.http_source import HttpSource
-from workers.parents import Parents
-from workers.redis_source import RedisSource
-from workers.source import JobSource
-from workers.worker import Worker
 from workron.fleet import Drain, WorkerStatus
-from workron.models import Claimed, ClaimRequest, Reason, Status
-from workron.policy import Policy
-from workron.retries import RetryPolicy
-from workron.settings import Settings
-from workron.store import Store
-
-PATIENT = Policy(lease_ms=10_000, pass_ms=100, retry_ms=20)
-HASTY = Policy(lease_ms=1_200, pass_ms=100)
-
-
-class Place:
-    """A store, and workers on it that get their jobs by one of the ways."""
-
-    def __init__(self, how: str, bench: Bench, folder: Path) -> None:
-        self.how = how
-        self._bench = bench
-        self._folder = folder
-        self.store: Store
-
-    @asynccontextmanager
-    async def worker(
-        self, policy: Policy = PATIENT, limits: Limits = NO_LIMITS, **settings: Any
-    ) -> AsyncIterator[Worker]:
-        self.store = self._bench.store(policy)
-        async with AsyncExitStack() as stack:
-            source = await self._source(policy, stack)
-            executor = await stack.enter_async_context(Executor(kill_grace_s=0.3, parents=Parents(source).document))
-            lease_s = policy.lease_ms / 1000
-            defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "drain_timeout": 0.5}
-            worker = Worker(Settings(**{**defaults, **settings}), source, executor, limits)
-            task = asyncio.create_task(worker.run())
-            yield worker
-            worker.stop_now()
-            await asyncio.wait_for(task, 20)
-            await source.aclose()
-
-    async def _source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
-        if self.how == "direct":
-            return RedisSource(self._bench.store(policy))
-        app = create_app(self._bench.store(policy), Settings(data_dir=self._folder), KEY)
-        stack.push_async_callback(app.state.context.aclose)
-        live = await stack.enter_async_context(running(app))
-        return await HttpSource.connect(f"http://127.0.0.1:{live.port}", KEY)
-
-    async def status(self, job_id: str) -> Status:
-        return (await self.store.job(job_id)).status
-
-    def is_(self, job_id: str, status: Status) -> Callable[[], Awaitable[bool]]:
-        async def check() -> bool:
-            return await self.status(job_id) is status
-
-        return check
-
-
-@pytest.fixture(params=["direct", "http"])
-async def place(
-    request: pytest.FixtureRequest, valkey_url: str, namespace: str, tmp_path: Path
-) -> AsyncIterator[Place]:
-    bench = Bench("valkey", valkey_url, namespace)
-    yield Place(request.param, bench, tmp_path)
-    await bench.aclose()
+from workron.models import Claimed, ClaimRequest, Moment, Reason, Status
 
 
 async def test_a_job_runs_with_its_environment_and_its_output_is_kept(place: Place, wait_until: WaitUntil) -> None:
@@ -168,6 +98,21 @@ async def test_a_cancel_stops_the_command_before_the_next_heartbeat(place: Place
         await place.store.cancel(job_id)
         await wait_until(place.is_(job_id, Status.CANCELLED))
         assert time.monotonic() - started < 3
+
+
+async def test_a_deadline_stops_the_command_and_its_exit_code_is_kept(place: Place, wait_until: WaitUntil) -> None:
+    async with place.worker(heartbeat=4.9):
+        late = new_job(command="trap 'exit 5' TERM; sleep 60 & wait", deadline=Moment(after_ms=3_000))
+        (job_id,) = await submit(place.store, late)
+        await wait_until(place.is_(job_id, Status.RUNNING))
+        while await place.status(job_id) is Status.RUNNING:
+            await place.store.upkeep.promote()  # as the reaper does
+            await asyncio.sleep(0.05)
+        job = await place.store.job(job_id)
+        assert (job.status, job.reason, job.exit_code) == (Status.FAILED, Reason.EXPIRED, 5)
+        assert job.finished_at_ms is not None
+        assert job.finished_at_ms - job.created_at_ms < 3_000 + 1_700  # the next heartbeat comes after 4.9 s
+        assert job.error == "expired: not done by its deadline"
 
 
 async def test_a_timeout_stops_the_command(place: Place, wait_until: WaitUntil) -> None:
@@ -316,35 +261,3 @@ async def test_a_worker_for_so_many_jobs_runs_so_many(place: Place, wait_until: 
         await wait_until(lambda: worker._stopping.begun and not worker._busy())
         jobs = await place.store.jobs(ids)
         assert [job and job.status for job in jobs] == [Status.DONE] * 3 + [Status.PENDING] * 6
-
-
-async def test_what_a_command_leaves_in_its_files_reaches_the_store_and_its_dependents(
-    place: Place, wait_until: WaitUntil
-) -> None:
-    async with place.worker():
-        parent = new_job(command='echo progress=0.5 > $WORKRON_CONTROL; echo "[1, 2]" > $WORKRON_RESULT', name="first")
-        child = new_job(command="cat $WORKRON_PARENTS", depends_on=after(parent.id))
-        await submit(place.store, parent, child)
-        await wait_until(place.is_(child.id, Status.DONE))
-        ended = await place.store.job(parent.id)
-        assert (ended.status, ended.result, ended.progress) == (Status.DONE, [1, 2], "0.5")
-        told = json.loads((await place.store.output(child.id)).head)
-        assert told == {parent.id: {"name": "first", "status": "done", "result": [1, 2]}}
-
-
-async def test_progress_is_shown_while_a_command_runs(place: Place, wait_until: WaitUntil) -> None:
-    async with place.worker():
-        (job_id,) = await submit(place.store, new_job(command="echo half > $WORKRON_CONTROL; sleep 60"))
-
-        async def shown() -> bool:
-            return (await place.store.job(job_id)).progress == "half"
-
-        await wait_until(shown, within_s=5)
-
-
-async def test_a_command_that_asks_to_be_tried_later_is(place: Place, wait_until: WaitUntil) -> None:
-    script = 'test $WORKRON_ATTEMPT = 2 || { echo "WORKRON_RETRY_AFTER=300ms" > $WORKRON_CONTROL; exit 75; }'
-    async with place.worker():
-        (job_id,) = await submit(place.store, new_job(command=script, retry=RetryPolicy(delay_ms=3_600_000)))
-        await wait_until(place.is_(job_id, Status.DONE), within_s=10)
-        assert (await place.store.job(job_id)).attempts == 2

@@ -1,6 +1,7 @@
 """The worker's loop against a scripted source: what it sends when, and what it makes of the answers."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from pretend_worker import claim_for
@@ -128,6 +129,32 @@ async def test_a_cancel_stops_the_attempt_it_names_and_no_other(wait_until: Unti
         (result,) = next(results for results in source.results if results)
         assert (result.fence, result.outcome.reason) == (8, Reason.CANCELLED)
         assert 7 in worker._held
+
+
+async def test_a_cancel_that_comes_before_its_attempt_is_heard_all_the_same(wait_until: Until, tmp_path: Path) -> None:
+    """The message is faster than the claim: the command ran until the next heartbeat."""
+    source = Scripted()
+
+    async def late() -> Claimed:
+        await source.asked.put((source.requests[0].worker, "job-7", 7))  # type: ignore[union-attr] # there is one
+        await wait_until(source.asked.empty)
+        return Claimed((claim_for(f"touch {tmp_path}/ran; sleep 30", fence=7),), answered=True)
+
+    source.answers.append(late)
+    async with working(source):
+        await wait_until(lambda: any(source.results))
+    (result,) = next(results for results in source.results if results)
+    assert result.outcome.reason is Reason.CANCELLED
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_cancels_of_attempts_that_have_ended_do_not_pile_up(wait_until: Until) -> None:
+    source = Scripted()
+    async with working(source) as worker:
+        for fence in range(500):
+            await source.asked.put((worker.id, f"job-{fence}", fence))
+        await wait_until(lambda: 499 in worker._cancels._early)
+        assert len(worker._cancels._early) == 100
 
 
 async def test_a_call_without_an_answer_is_repeated_as_it_is(wait_until: Until) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import jobs, overview, process, workers, workflows
+from workron.cli import jobs, overview, process, queues, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -28,7 +28,7 @@ def _group(cls: type[Group] = Group, **texts: Any) -> typer.Typer:
 
 app = _group(help="Submit commands and have them run, whatever crashes: a distributed job scheduler over Redis.")
 workflow_app = _group(help="Submit and show workflows: jobs that wait for each other.")
-queues_app = _group(ListingGroup, help="List queues with their jobs in each status (also without `ls`), limit them.")
+queues_app = _group(ListingGroup, help="List queues and their jobs (also without `ls`), limit, pause and purge them.")
 config_app = _group(help="Show what is set, and where.")
 
 
@@ -123,6 +123,7 @@ _add(
     "workron ls --name nightly --all -o jsonl | jq -r .id",
 )
 _add(app, "show", jobs.show, _JOBS, "workron show 01FZpY2zqTkMcXH0Vb8n3R", "workron show -o json ID | jq .exit_code")
+_add(app, "why", jobs.why, _JOBS, "workron why 01FZpY2zqTkMcXH0Vb8n3R", "workron why -o json ID | jq .facts")
 _add(app, "logs", jobs.logs, _JOBS, "workron logs 01FZpY2zqTkMcXH0Vb8n3R", "workron logs -f $(workron submit make)")
 _add(
     app,
@@ -171,15 +172,20 @@ _add(
 _add(workflow_app, "cancel", workflows.cancel, "Commands", "workron workflow cancel 01FZpY2zqTkMcXH0Vb8n3R")
 
 app.add_typer(queues_app, name="queues", rich_help_panel=_LOOK)
-_add(queues_app, "ls", overview.queues, "Commands", "workron queues", "workron queues -o json")
+_add(queues_app, "ls", queues.queues, "Commands", "workron queues", "workron queues -o json")
 _add(
     queues_app,
     "set",
-    overview.set_queue,
+    queues.set_queue,
     "Commands",
     "workron queues set reports --max-pending 10000",
-    "workron queues set reports --max-pending none",
+    "workron queues set reports --max-running 4 --rate 100/1m",
+    "workron queues set reports --max-running none --rate none",
 )
+_add(queues_app, "pause", queues.pause, "Commands", "workron queues pause reports mail")
+_add(queues_app, "resume", queues.resume, "Commands", "workron queues resume reports mail")
+_add(queues_app, "purge", queues.purge, "Commands", "workron queues purge reports")
+_add(queues_app, "rm", queues.remove, "Commands", "workron queues rm reports")
 _add(
     app, "workers", workers.workers, _LOOK, "workron workers", "workron workers HOST-Ab3dEf", "workron workers -o json"
 )

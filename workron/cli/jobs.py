@@ -16,6 +16,7 @@ from workron.cli.listing import JOBS, OUTCOMES, print_job
 from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, seconds
 from workron.cli.render import Format, FormatOption, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
+from workron.cli.text import printable
 from workron.documents import JobDoc
 from workron.models import Status
 
@@ -95,6 +96,13 @@ def show(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) ->
 
 
 @spread
+def why(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+    """Say why a job is where it is, and what must happen next."""
+    with connect(api) as client:
+        print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
+
+
+@spread
 def logs(
     job_id: Id,
     *,
@@ -139,13 +147,15 @@ def cancel(
     *,
     tasks: TasksOption = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="with all jobs that depend on them")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until running commands have stopped")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
     """Cancel jobs; running commands are stopped."""
     with connect(api) as client:
         each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
-        print_table(each, output, OUTCOMES)
+        cancelled = list(each) if wait else each  # all are told to stop before the first one is waited for
+        print_table((await_end(client, job["id"]) if wait else job for job in cancelled), output, OUTCOMES)
     return each.code
 
 

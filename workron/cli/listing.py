@@ -83,6 +83,8 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     for label, moment in (
         ("created", job["created_at"]),
         ("run at", job["run_at"]),
+        ("start by", job["expires"]),
+        ("end by", job["deadline"]),
         ("started", job["started_at"]),
         ("heartbeat", job["last_heartbeat"] if job["status"] == "running" else None),
         ("cancelled", job["cancel_requested_at"]),

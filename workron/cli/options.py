@@ -86,7 +86,16 @@ class JobOptions:
     ] = None
     delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait this long before the start")] = None
     run_at: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="start at this time: 2030-01-31T18:00, local unless it says")
+        str | None,
+        typer.Option(metavar="WHEN", help="start at this time: 2030-01-31T18:00, local unless it says; or 30s, 2h"),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="fail unless it has ended by then: 30s, 2h, 7d after now, or a time"),
+    ] = None
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="cancel unless it has started by then: 30s, 2h, 7d after now, or a time"),
     ] = None
     env: Annotated[
         list[str] | None,
@@ -129,7 +138,9 @@ class JobOptions:
             "no_retry_on_exit": _codes("--no-retry-on-exit", self.no_retry_on_exit),
             "timeout": seconds("--timeout", self.timeout),
             "delay": seconds("--delay", self.delay),
-            "run_at": _moment(self.run_at),
+            "run_at": _moment("--run-at", self.run_at),
+            "deadline": _moment("--deadline", self.deadline),
+            "expires": _moment("--expires", self.expires),
             "env": dict(_variable(item) for item in self.env or ()) or None,
             "cwd": cwd,
             "depends_on": [_dependency(item) for item in expand_ids(self.after or ())] or None,
@@ -214,15 +225,23 @@ def _json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _moment(text: str | None) -> str | None:
+def _moment(option: str, text: str | None) -> str | float | None:
+    """Return the time given to an option as RFC 3339, or the seconds of a length of time."""
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        message = f"{text!r} is not a time; write it like 2030-01-31T18:00 or 2030-01-31T18:00:00+01:00"
-        raise typer.BadParameter(message, param_hint="--run-at") from None
+        return _length(option, text)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+
+
+def _length(option: str, text: str) -> float:
+    try:
+        return float(parse_duration(text))
+    except ValueError:
+        message = f"{text!r} is not a time; write it like 30s, 2h, 2030-01-31T18:00 or 2030-01-31T18:00:00+01:00"
+        raise typer.BadParameter(message, param_hint=option) from None
 
 
 def _variable(item: str) -> tuple[str, str]:

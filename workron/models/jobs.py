@@ -94,6 +94,18 @@ class Task:
     value: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time: so long after the submission (and after each retry), or the time itself. One of both is set."""
+
+    after_ms: int | None = None
+    at_ms: int | None = None
+
+    def seen_from(self, submitted_at_ms: int) -> int:
+        """Return the time itself."""
+        return submitted_at_ms + self.after_ms if self.after_ms is not None else self.at_ms or 0
+
+
 @dataclass(slots=True)
 class NewJob:
     """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
@@ -117,6 +129,10 @@ class NewJob:
     timeout_ms: int | None = None
     delay_ms: int | None = None
     run_at_ms: int | None = None
+    deadline: Moment | None = None
+    """If it has not ended by then, it is failed."""
+    expires: Moment | None = None
+    """If it has not started by then, it is cancelled."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     depends_on: Sequence[Dependency] = ()
@@ -167,6 +183,8 @@ class Job:
     cwd: str | None
     created_at_ms: int
     run_at_ms: int | None
+    deadline_at_ms: int | None
+    expires_at_ms: int | None
     started_at_ms: int | None
     finished_at_ms: int | None
     last_heartbeat_at_ms: int | None

@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
+from typing import Final
 
 from workron.models.jobs import TERMINAL, Status
+
+
+class NoLimit(Enum):
+    """In place of a limit."""
+
+    NO_LIMIT = "none"
+
+
+NO_LIMIT: Final = NoLimit.NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,33 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many starts in any time of this length."""
+
+    jobs: int
+    per_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """What to change of a queue; None: nothing, `NO_LIMIT`: take the limit away."""
+
+    max_pending: "int | NoLimit | None" = None
+    max_running: "int | NoLimit | None" = None
+    rate: "Rate | NoLimit | None" = None
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueueState:
     """A queue, how many jobs it has in each status, and how many may wait: its own limit or the one for all."""
 
     name: str
     counts: Mapping[Status, int]
     max_pending: int | None = None
+    max_running: int | None = None
+    rate: "Rate | None" = None
+    paused: bool = False
 
 
 class OnFailure(StrEnum):

@@ -1,0 +1,35 @@
+-- forget: remove a queue that holds no jobs, with its limits.
+-- uses: core
+--
+-- ARGV[1]  queue  name of the queue
+--
+-- Returns {"FORGOTTEN"}, {"HOLDS", number} of jobs, finished ones too, or {"UNKNOWN"}
+
+local queue = ARGV[1]
+local key = queue_key(queue)
+
+if redis.call('SISMEMBER', P .. 'queues', queue) == 0 then
+  return { 'UNKNOWN' }
+end
+local held = 0
+for _, number in ipairs(redis.call('HMGET', key, 'pending', 'scheduled', 'blocked', 'running', 'reserved', 'done', 'failed',
+  'cancelled', 'skipped')) do
+  held = held + tonumber(number or 0)
+end
+if held > 0 then
+  return { 'HOLDS', held }
+end
+local gone = { key, key .. ':starts' }
+for priority = 1, 9 do
+  gone[#gone + 1] = key .. ':pending:' .. priority
+end
+redis.call('UNLINK', unpack(gone))
+redis.call('SREM', P .. 'queues', queue)
+local gated = {}
+for name in string.gmatch(meta_now()[2] or '', '%S+') do
+  if name ~= queue then
+    gated[#gated + 1] = name
+  end
+end
+redis.call('HSET', KEYS[1], 'gated', table.concat(gated, ' '))
+return { 'FORGOTTEN' }

@@ -1,0 +1,72 @@
+-- expiry: what becomes of a job whose time has run out (see timers).
+--
+-- Not started by `expires`: cancelled. Not ended by its deadline: failed, or stopped like a cancelled one if it runs, and
+-- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.
+
+local ended_here = false -- whether a job has ended: its dependents are to be visited
+
+-- End a job that waits. How its last attempt ended stays.
+local function expire_waiting(job, status, what)
+  local last = redis.call('HMGET', job_key(job.id), 'exit_code', 'signal', 'error')
+  local told = 'expired: ' .. what .. (last[3] and '\n' .. last[3] or '')
+  end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
+  ended_here = true
+end
+
+local function stop_running(job)
+  redis.call('HSET', job_key(job.id), 'expired_at', NOW_TEXT)
+  if not job.cancel_requested_at then
+    redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. job.id .. ' ' .. job.fence)
+    append(moves, 'expiring', job.id)
+  end
+end
+
+local function ring(kind, id)
+  local job = read(id)
+  local at = job and not TERMINAL[job.status] and job[kind .. '_at']
+  index(DUE, kind .. ' ' .. id, false)
+  if not at then
+    return
+  end
+  if at > NOW then
+    index(DUE, kind .. ' ' .. id, at)
+  elseif job.status == 'running' then
+    if kind == 'deadline' and not job.expired_at then
+      stop_running(job)
+    end
+  elseif is_array(job) and array_row(id).started then
+    if kind == 'deadline' and not job.expired_at then
+      redis.call('HSET', job_key(id), 'expired_at', NOW_TEXT)
+      stop_array(job)
+    end
+  elseif kind == 'deadline' then
+    expire_waiting(job, 'failed', 'not done by its deadline')
+  elseif job.attempts == 0 then
+    expire_waiting(job, 'cancelled', 'not started in time')
+  end
+end
+
+-- Act on a timer that has come, a member of `due`.
+local function ring_safely(kind, id)
+  if not pcall(ring, kind, id) then
+    quarantine(id)
+    index(DUE, kind .. ' ' .. id, false)
+  end
+end
+
+-- Whether a pending job may still start; if not, it ends here. Its timer may have come a moment ago, or have to wait for
+-- those before it.
+local function in_time(id, holds)
+  if not has_timers(holds) then
+    return true
+  end
+  local row = redis.call('HMGET', job_key(id), 'deadline_at', 'expires_at', 'attempts')
+  for i, kind in ipairs({ 'deadline', 'expires' }) do
+    local at = tonumber(row[i] or '')
+    if at and at <= NOW and (kind == 'deadline' or (row[3] or '0') == '0') then
+      ring_safely(kind, id)
+      return false
+    end
+  end
+  return true
+end

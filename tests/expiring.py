@@ -1,0 +1,41 @@
+"""Short ways to jobs whose time runs out."""
+
+import asyncio
+import time
+from typing import Final
+
+from builders import WORKER
+from servers import Bench
+
+from workron.models import Beat, Job, Moment, Outcome, Reason, Status
+from workron.store import Store
+
+SOON: Final = Moment(after_ms=150)
+LATER: Final = Moment(after_ms=60_000)
+PAST: Final = Moment(at_ms=1)
+FAILURE: Final = Outcome(Reason.EXIT_CODE, exit_code=3, error="exit code 3\nno space left")
+
+
+async def ended(store: Store, job_id: str) -> Job:
+    """The job once timers have ended it."""
+    return await changed(store, job_id, *(status for status in Status if status.terminal))
+
+
+async def changed(store: Store, job_id: str, *statuses: Status) -> Job:
+    deadline = time.monotonic() + 10
+    while (job := await store.job(job_id)).status not in statuses and time.monotonic() < deadline:
+        await store.upkeep.promote()
+        await asyncio.sleep(0.01)
+    return job
+
+
+async def overrun(store: Store, job_id: str, fence: int) -> None:
+    """Return when the running job has been told to stop because its deadline has passed."""
+    while (beat := (await store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence]) is Beat.OK:
+        await store.upkeep.promote()
+        await asyncio.sleep(0.01)
+    assert beat is Beat.CANCEL
+
+
+async def due(bench: Bench) -> dict[str, int]:
+    return {one.decode(): int(at) for one, at in await bench.client.zrange(bench.keys.due, 0, -1, withscores=True)}

@@ -1,0 +1,58 @@
+"""Cancels, heard in the moment they are asked for: also of jobs that are about to be started."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from workers.executor import Attempt, Executor
+from workers.source import JobSource
+from workron.errors import StoreUnavailable
+
+_AGAIN_S: Final = 1.0
+_MOST_KEPT: Final = 100
+"""So many cancels are kept for attempts that are not known yet."""
+
+log = structlog.get_logger()
+
+
+class Cancels:
+    """Ends the commands of one worker's jobs that are cancelled. It may miss one: heartbeats tell of them, too."""
+
+    def __init__(self, source: JobSource, executor: Executor, worker: str, hurry: Callable[[], None]) -> None:
+        self._source = source
+        self._executor = executor
+        self._worker = worker
+        self._hurry = hurry
+        self._early: dict[int, str] = {}
+        """Jobs by the fences of attempts that are not known: their claims are on their way, or they have ended."""
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async for worker, job_id, fence in self._source.cancels():
+                    if worker == self._worker:
+                        self._hear(job_id, fence)
+            except StoreUnavailable:
+                await asyncio.sleep(_AGAIN_S)
+
+    def begun(self, attempt: Attempt) -> None:
+        """End a new attempt whose cancel came first."""
+        if self._early and self._early.pop(attempt.claim.fence, None) is not None:
+            self._cancel(attempt)
+
+    def _hear(self, job_id: str, fence: int) -> None:
+        attempt = self._executor.attempts.get(fence)
+        if not job_id:
+            self._hurry()
+        elif attempt is not None:
+            self._cancel(attempt)
+        else:
+            if len(self._early) >= _MOST_KEPT:
+                del self._early[next(iter(self._early))]
+            self._early[fence] = job_id
+
+    def _cancel(self, attempt: Attempt) -> None:
+        log.info("cancelling job", job=attempt.claim.id, attempt=attempt.claim.attempt, worker=self._worker)
+        attempt.cancel()

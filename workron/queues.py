@@ -1,0 +1,52 @@
+"""What is done with queues: limits, pauses, purges."""
+
+import time
+from typing import Final
+
+from workron.errors import Conflict, NotFound
+from workron.models import NoLimit, QueueChange, Rate
+from workron.scripts import Arg, Scripts
+
+PURGED: Final = 100
+"""Jobs cancelled in one call."""
+
+
+class Queues:
+    """The transitions of queues."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def change(self, queue: str, change: QueueChange) -> None:
+        """Change a queue, all in one step; it is made if need be."""
+        fields: list[Arg] = []
+        for name, limit in (("max_pending", change.max_pending), ("max_running", change.max_running)):
+            if limit is not None:
+                fields += [name, "" if isinstance(limit, NoLimit) else limit]
+        if change.rate is not None:
+            rate = change.rate if isinstance(change.rate, Rate) else None
+            fields += ["rate_jobs", "" if rate is None else rate.jobs]
+            fields += ["rate_per_ms", "" if rate is None else rate.per_ms]
+        if change.paused is not None:
+            fields += ["paused", "1" if change.paused else ""]
+        await self._scripts.gate(queue, fields)
+
+    async def purge(self, queue: str, within_s: float) -> tuple[int, bool]:
+        """Cancel jobs that are ready to run in a queue, step by step; returns how many, and whether others are left."""
+        cancelled, ends_at = 0, time.monotonic() + within_s
+        while True:
+            match await self._scripts.purge(queue, PURGED):
+                case [b"PURGED", number, more, _]:
+                    cancelled += int(number)
+                    if not more or time.monotonic() > ends_at:
+                        return cancelled, bool(more)
+
+    async def remove(self, queue: str) -> None:
+        """Forget a queue without jobs, and what was set for it; Conflict if it holds some."""
+        match await self._scripts.forget(queue):
+            case [b"UNKNOWN"]:
+                raise NotFound("queue", queue)
+            case [b"HOLDS", number]:
+                raise Conflict(f"queue {queue} holds {number} jobs, ended ones too")
+            case [b"FORGOTTEN"]:
+                return
