@@ -43,7 +43,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     app.add_route("/docs", pages.docs, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
-    app.add_middleware(Gate, settings=settings, api_key=api_key)
+    app.add_middleware(Gate, settings=settings, api_key=api_key, store=store)
     return app
 
 

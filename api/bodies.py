@@ -19,6 +19,7 @@ from api.job_body import NewJob
 from workron import models
 from workron.errors import InvalidRequest
 from workron.fleet import Drain
+from workron.models import OnFailure
 
 T = TypeVar("T")
 TASKS_PATTERN: Final = r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$"
@@ -29,6 +30,23 @@ class NewJobs(Body):
     """Many independent jobs, stored all or none."""
 
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
+
+
+class WorkflowJob(NewJob):
+    """A job of a workflow."""
+
+    final: bool = False
+    """It runs when all others have ended, however; one job at most, without array and dependencies."""
+
+    @property
+    def last(self) -> bool:
+        return self.final
+
+    @model_validator(mode="after")
+    def _final_is_plain(self) -> Self:
+        if self.final and (self.depends_on or self.array):
+            raise ValueError("a final job has no depends_on and no array: it waits for all others anyway")
+        return self
 
 
 class NewWorkflow(Body):
@@ -50,6 +68,23 @@ class NewWorkflow(Body):
     )
 
     name: Name | None = None
+    on_failure: OnFailure = OnFailure.CONTINUE
+    """`stop`: the first job that fails for good cancels all that have not started; those that run go on."""
+    jobs: Annotated[list[WorkflowJob], FailFast(), Field(min_length=1, max_length=100_000)]
+
+    @model_validator(mode="after")
+    def _one_final_job(self) -> Self:
+        final = [job for job in self.jobs if job.final]
+        if len(final) > 1:
+            raise ValueError("a workflow has at most one final job")
+        if final and final[0].name and any(final[0].name in job.parents() for job in self.jobs):
+            raise ValueError("no job can depend on the final one")
+        return self
+
+
+class MoreJobs(Body):
+    """Jobs to add to a workflow: they depend on each other and on its jobs by name or id."""
+
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
@@ -127,6 +162,29 @@ class Steering(Run):
         if not found:
             raise InvalidRequest("names no task", field="tasks")
         return sorted(found)
+
+
+class Cancel(Steering):
+    """What a cancel is meant for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "required": ["cascade", "tasks"],
+                "properties": {"cascade": {"const": True}, "tasks": {"type": "string"}},
+            },
+            "examples": [{"run": 1}, {"cascade": True}],
+        }
+    )
+
+    cascade: bool = False
+    """Cancel also all jobs that depend on it, however far."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.cascade and self.tasks is not None:
+            raise ValueError("cascade is for the whole job, not for some tasks")
+        return self
 
 
 class DrainTime(Body):

@@ -4,7 +4,7 @@ Nothing behind it runs for a request that fails a check, whatever its method or 
 is GET, and turns an exception that nobody caught into a problem document.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from starlette.responses import Response
@@ -13,7 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.auth import KeyCheck
 from api.hosts import HostList, same_origin
+from workron.errors import StoreUnavailable
 from workron.settings import Settings
+from workron.tokens import Grant, is_token
+
+if TYPE_CHECKING:
+    from workron.store import Store
 
 log = structlog.get_logger()
 
@@ -26,8 +31,9 @@ _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorizat
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, api_key: str | None) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, api_key: str | None, store: "Store") -> None:
         self._app = app
+        self._store = store
         self._hosts = HostList(settings)
         self._key = KeyCheck(api_key) if api_key is not None else None
 
@@ -36,7 +42,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send)
-        refusal = self._refusal(scope)
+        refusal = self._refusal(scope) or await self._refuse_stranger(scope)
         if refusal is not None:
             await refusal(scope, receive, answer.send)
             return
@@ -59,13 +65,32 @@ class Gate:
             )
         if not same_origin(_text(headers.get(b"origin")), _text(headers.get(b"sec-fetch-site")), host):
             return problems.problem(problems.FORBIDDEN_ORIGIN, "a web page of another site sent this request")
-        if self._key is None or scope["path"] in OPEN_PATHS or self._key.accepts(headers.get(b"authorization")):
+        return None
+
+    async def _refuse_stranger(self, scope: Scope) -> Response | None:
+        """Refuse who knows neither the key nor, for what it opens, a token of a workflow's job."""
+        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        if self._key is None or scope["path"] in OPEN_PATHS or self._key.accepts(authorization):
             return None
+        token = (authorization or b"").partition(b" ")[2].strip().decode("latin-1")
+        if is_token(token):
+            try:
+                grant = await self._store.attempts.tokens.judge(token)
+            except StoreUnavailable as error:
+                return problems.from_error(error)
+            if grant is not None and (scope["method"], scope["path"]) in _opened(grant):
+                return None
         return problems.problem(
             problems.UNAUTHORIZED,
             "send the API key as `Authorization: Bearer KEY`",
             headers={"www-authenticate": 'Bearer realm="workron"'},
         )
+
+
+def _opened(grant: Grant) -> set[tuple[str, str]]:
+    """Return what may be asked with a token: its workflow, and more jobs in it."""
+    path = f"/workflows/{grant.workflow}"
+    return {("GET", path), ("POST", f"{path}/jobs")}
 
 
 class _Answer:

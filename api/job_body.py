@@ -180,6 +180,11 @@ class NewJob(Body):
             if start is not None and end is not None and is_before(end, start):
                 raise ValueError(f"{name} comes before the job may start")
 
+    @property
+    def last(self) -> bool:
+        """Whether it is the final job of its workflow."""
+        return False
+
     def parents(self) -> list[str]:
         """Return the jobs that it depends on as given: in a workflow they may be names."""
         return [item if isinstance(item, str) else item.job for item in self.depends_on]
@@ -219,6 +224,7 @@ class NewJob(Body):
             env=self.env,
             cwd=self.cwd,
             depends_on=depends_on,
+            final=self.last,
         )
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
-from api.bodies import DrainTime, NewJobs, NewWorkflow, QueueChange, Steering
+from api.bodies import Cancel, DrainTime, MoreJobs, NewJobs, NewWorkflow, QueueChange, Steering
 from api.gate import OPEN_PATHS
 from api.job_body import NewJob
 from workron import __version__
@@ -19,7 +19,7 @@ from workron import __version__
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, QueueChange, Steering, DrainTime),
+    *(NewJob, NewJobs, NewWorkflow, MoreJobs, QueueChange, Steering, Cancel, DrainTime),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )

@@ -1,5 +1,5 @@
 -- admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: core timers ends edges arrays
+-- uses: core timers ends edges arrays workflows
 --
 -- ARGV[1]  batch  id of the submission
 --
@@ -95,7 +95,10 @@ end
 if #members > 0 then
   redis.call('ZADD', P .. 'jobs', unpack(scores))
   if workflow ~= '' then
-    redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(members))
+    local length = redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(members))
+    if redis.call('HGET', P .. 'workflow:' .. workflow, 'stopped') then
+      go_on_stopping(workflow, length - #members)
+    end
   end
 end
 flush()

@@ -1,13 +1,14 @@
 -- cancel: end a job that waits, or have the command of a running one stopped.
--- uses: core timers ends edges arrays
+-- uses: core timers ends edges arrays workflows
 --
--- ARGV[1]  id   of the job
--- ARGV[2]  run  the run that the caller saw, '' for the present one
+-- ARGV[1]  id       of the job
+-- ARGV[2]  run      the run that the caller saw, '' for the present one
+-- ARGV[3]  cascade  1: cancel also all that depends on it, however far, also if it was cancelled before
 --
--- Returns {"CANCELLED", propagate}, {"CANCELLING", tasks}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
+-- Returns {"CANCELLED" | "CANCELLING", propagate, tasks}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
 -- propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
 
-local id, run = ARGV[1], ARGV[2]
+local id, run, cascade = ARGV[1], ARGV[2], ARGV[3]
 local EDGES = 200
 
 local job = read(id)
@@ -17,23 +18,25 @@ end
 if run ~= '' and tonumber(run) ~= job.run then
   return { 'OTHER_RUN', job.run }
 end
-if job.status == 'cancelled' then
-  return { 'CANCELLED', 0 }
-end
-if TERMINAL[job.status] then
+if TERMINAL[job.status] and job.status ~= 'cancelled' then
   return { 'ENDED', job.status }
 end
-if is_array(job) and array_row(id).started then
+if cascade == '1' and (job.children or is_array(job)) then
+  push_cascade(job, NOW_TEXT)
+end
+if job.status == 'cancelled' then
+  local propagating = cascade == '1' and propagate(EDGES)
+  flush()
+  return { 'CANCELLED', propagating and 1 or 0, 0 }
+end
+local tasks, running = is_array(job) and array_row(id).started, false
+if tasks then
   redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
   stop_array(job)
-  flush()
-  return { 'CANCELLING', 1 }
-end
-if cancel(job) then
-  flush()
-  return { 'CANCELLING', 0 }
+else
+  running = cancel(job)
 end
 flush()
-local propagating = propagate(EDGES)
+local propagating = (cascade == '1' or not (tasks or running)) and propagate(EDGES)
 flush()
-return { 'CANCELLED', propagating and 1 or 0 }
+return { (tasks or running) and 'CANCELLING' or 'CANCELLED', propagating and 1 or 0, tasks and 1 or 0 }

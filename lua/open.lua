@@ -3,7 +3,7 @@
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged
--- ARGV[3]  workflow     id of the workflow that the jobs make, '' for none
+-- ARGV[3]  about        workflow that the jobs make, see lib/submissions, '' for none
 -- ARGV[4]  name         the workflow's name, may be ''
 -- ARGV[5]  key          idempotency key with its scope, '' for none
 -- ARGV[6]  fingerprint  of the request body
@@ -11,11 +11,13 @@
 -- ARGV[8]  first        id of the first job
 -- ARGV[9]  size         number of jobs
 --
--- Returns {"OPEN", created_at} (ms; 0 if it was admitted before), {"INCOMPLETE"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow} or {"MISMATCH"}
+-- Returns {"OPEN", created_at} (ms; 0 if it was admitted before), {"INCOMPLETE"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"},
+-- {"WORKFLOW_UNKNOWN"} or {"WORKFLOW_CLOSED", why}
 
-local batch, chunks, workflow, name = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local batch, chunks, about, name = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local key, fingerprint, ttl_ms, first, size = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local batch_key = P .. 'batch:' .. batch
+local workflow, adding = parse_workflow(about)
 
 local state, made_at, disturbed = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'disturbed'))
 if state == 'open' then
@@ -35,10 +37,14 @@ end
 if redis.call('HLEN', batch_key) - (disturbed and 3 or 2) ~= chunks then
   return { 'INCOMPLETE' }
 end
+local closed = adding and refuses_jobs(workflow)
+if closed then
+  return closed
+end
 redis.call('HSET', batch_key, 'state', 'open', 'workflow', workflow)
 redis.call('ZADD', P .. 'batches', int(NOW), batch)
 if workflow ~= '' then
-  redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', made_at, 'size', size, 'name', name)
+  store_workflow(about, made_at, size, name)
 end
 remember(key, fingerprint, first, size, workflow)
 flush_remembered(ttl_ms)

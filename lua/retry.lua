@@ -1,5 +1,5 @@
 -- retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core timers ends edges arrays
+-- uses: core timers ends edges arrays workflows
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
@@ -38,6 +38,7 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
+resume_workflow(job)
 start_anew(job)
 if is_array(job) then
   retry_tasks(job)

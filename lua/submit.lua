@@ -1,13 +1,14 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core timers ends edges arrays gates expiry claims submissions limits
+-- uses: core timers ends edges arrays workflows gates expiry claims submissions limits
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
---                         workflow (id of the workflow that the jobs make, '' for none), its name (may be ''),
+--                         workflow (that the jobs make, see lib/submissions, '' for none), its name (may be ''),
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
 -- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
+-- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why},
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
@@ -58,13 +59,18 @@ local function enter_jobs(jobs)
   return ids
 end
 
-local function submit(key, fingerprint, workflow, name, size, jobs)
+local function submit(key, fingerprint, about, name, size, jobs)
+  local workflow, adding = parse_workflow(about)
   local before = earlier(key, fingerprint)
   if before then
     return before
   end
   if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
     return { 'STORED', 0 } -- the reply to this very call was lost before
+  end
+  local closed = adding and refuses_jobs(workflow)
+  if closed then
+    return closed
   end
   if limits.full then
     return no_memory(limits)
@@ -85,7 +91,7 @@ local function submit(key, fingerprint, workflow, name, size, jobs)
   occupy(limits, sizes)
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
-    redis.call('HSET', P .. 'workflow:' .. workflow, 'created_at', made_at, 'size', size, 'name', name)
+    store_workflow(about, made_at, size, name)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   remember(key, fingerprint, ids[1], size, workflow)

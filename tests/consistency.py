@@ -164,10 +164,24 @@ class Audit:
         found = []
         for workflow in {row["workflow"] for row in self.jobs.values() if "workflow" in row}:
             said = await self._hash(self._keys.workflow(workflow))
+            found += [f"workflow {workflow} {problem}" for problem in await self._stops(workflow, said)]
             counted = Counter(row["status"] for _, row in self._admitted() if row.get("workflow") == workflow)
             for status in Status:
                 if status not in TERMINAL and int(said.get(status, "0")) != counted[status]:
                     found.append(f"workflow {workflow} counts {said.get(status)} {status}, not {counted[status]}")
+        return found
+
+    async def _stops(self, workflow: str, said: Row) -> list[str]:
+        """What is wrong with a workflow's stop and its final job."""
+        found = []
+        queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
+        if ("stop_at" in said) != (f"workflow:{workflow}" in queued) or ("stop_at" in said and "stopped" not in said):
+            found.append("is being stopped, or not, against the list")
+        final = self.jobs.get(said.get("final", ""))
+        if final and final["status"] == "blocked":
+            ended = sum(int(said.get(status, "0")) for status in TERMINAL)
+            if ended >= int(said["size"]) - 1:
+                found.append("has ended but for its final job, which waits")
         return found
 
     async def _arrays(self) -> list[str]:
@@ -207,10 +221,12 @@ class Audit:
             yield f"says {row.get('broken')} broken edges, has {broken}"
         if "batch" in row:
             return
-        if row["status"] == "blocked" and (broken or not (edges or "array_size" in row)):
+        if row["status"] == "blocked" and (broken or not (edges or "array_size" in row or "final" in row)):
             yield f"blocked with the edges {list(edges)}"
         if row["status"] == "skipped" and not broken and "array" not in row:
             yield "skipped without a broken edge"
         queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
+        if (f"cascade:{job_id}" in queued) < (row.get("cascade", "-")[-1] != "-"):
+            yield "a cancel is to go on from it, against the list"
         if ("edge_cursor" in row) != (job_id in queued):
             yield "its edges are to be visited, or not, against the list"

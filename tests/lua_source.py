@@ -11,7 +11,7 @@ STRING: Final = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 COMMENT: Final = re.compile(rf"({STRING})|--\[\[.*?\]\]|--[^\n]*", re.DOTALL)
 SLOT: Final = re.compile(r"-- (KEYS|ARGV)\[(\d+)(\.\.)?\]  +(\S+)  +(\S.*)")
 ARGUMENT: Final = re.compile(r"(?:tonumber\()?ARGV\[(\d+)\]\)?(?: [=~]= \S+)?")
-FUNCTION: Final = re.compile(r"^local function (\w+)(.*?)^end$", re.DOTALL | re.MULTILINE)
+FUNCTION: Final = re.compile(r"^(?:local )?function (\w+)(\(.*?)^end$", re.DOTALL | re.MULTILINE)
 WORD: Final = re.compile(r"[A-Z][A-Z_]+")
 
 

@@ -10,7 +10,9 @@ from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
 from workers.spawn import Program
 from workron.models import Claim
 
-_ALLOWED: Final = frozenset({b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR"})
+_ALLOWED: Final = frozenset(
+    {b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"WORKRON_URL"}
+)
 """What a command gets of its worker's environment, beside LC_*. Everything else may be a secret or is the worker's
 own business; a job that needs more says so in its `env`. No TERM: there is no terminal."""
 
@@ -70,6 +72,10 @@ def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -
         env[b"WORKRON_ARRAY_SIZE"] = b"%d" % array["size"]
         if (value := array.get("value")) is not None:
             env[b"WORKRON_ARRAY_VALUE"] = _encode(value)
+    if workflow := claim.more.get("workflow"):
+        env[b"WORKRON_WORKFLOW_ID"] = _encode(workflow)
+    if token := claim.more.get("token"):
+        env[b"WORKRON_TOKEN"] = _encode(token)
     env[_FENCE] = b"%d" % claim.fence
     env[_GUARD] = guard.encode()
     return env

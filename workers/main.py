@@ -1,6 +1,7 @@
 """The process behind `workron worker`: a first stop signal drains it, a second one ends it now."""
 
 import asyncio
+import os
 import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -43,7 +44,12 @@ async def _run(settings: Settings, limits: Limits) -> int:
                 return 0
             source, settings = connected
             parents = Parents(source).document
-            executor = Executor(kill_grace_s=settings.kill_grace, halted=lambda: signals.told, parents=parents)
+            executor = Executor(
+                kill_grace_s=settings.kill_grace,
+                halted=lambda: signals.told,
+                parents=parents,
+                environ=os.environb | ({b"WORKRON_URL": settings.api.encode()} if settings.api else {}),
+            )
             await _work(Worker(settings, source, await stack.enter_async_context(executor), limits), signals)
     return 0
 

@@ -33,6 +33,7 @@ from workron.models import (
 )
 from workron.policy import Policy
 from workron.scripts import Arg, Scripts
+from workron.tokens import Tokens
 
 _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
 """Whether a claim may find something at once if it is tried again."""
@@ -46,6 +47,7 @@ class Attempts:
         self._keys = keys
         self._scripts = scripts
         self._policy = policy
+        self.tokens: Final = Tokens(connection, keys)
         self._floor = 0
         self._unreadable: list[Result] = []
         """Results of claims that could not be read, on their way to the next call."""
@@ -53,7 +55,7 @@ class Attempts:
     async def claim(self, request: ClaimRequest) -> Claimed:
         """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones."""
         reply = await self._scripts.claim(**self._claim_args(request))
-        return self._claimed(reply[0], reply[1], reply[2:])
+        return await self._claimed(reply[0], reply[1], reply[2:])
 
     async def finish(
         self, results: Sequence[Result], request: ClaimRequest | None = None, *, worker: str = ""
@@ -83,7 +85,7 @@ class Attempts:
             for result, verdict in zip([*plain, *others], verdicts, strict=True)
         }
         finished = [answered[result.id, result.fence] for result in results]
-        return Exchanged(finished, self._claimed(word, due_ms, claims), bool(propagating))
+        return Exchanged(finished, await self._claimed(word, due_ms, claims), bool(propagating))
 
     def _claim_args(self, request: ClaimRequest) -> dict[str, Any]:
         return {
@@ -97,8 +99,8 @@ class Attempts:
             "inbox": request.inbox or request.worker,
         }
 
-    def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
-        claims = self._readable(rows)
+    async def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
+        claims = await self.tokens.equip(self._readable(rows))
         return Claimed(
             claims,
             more=_MORE[word] or len(claims) < len(rows) or (word == b"CLAIMED" and not rows),
@@ -212,7 +214,7 @@ class Attempts:
             worker, request_id, rows = decode.news(popped[1])
         except ValueError:  # somebody else wrote into it: whoever waits looks for itself
             return News(inbox, "")
-        return News(worker, request_id, self._readable(rows))
+        return News(worker, request_id, await self.tokens.equip(self._readable(rows)))
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[Connection]:

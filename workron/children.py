@@ -45,7 +45,9 @@ def specs(settings: Settings, api_key: str | None, *, embedded: bool) -> list[Ch
     api = ChildSpec("api", _workron("api"), with_key, stop_order=1, ready=ready, first=not embedded)
     reaper = ChildSpec("reaper", _workron("reaper"), shared, stop_order=2)
     grace_s = settings.drain_timeout + settings.kill_grace + _WORKER_MARGIN_S
-    worker = ChildSpec("worker", _workron("worker"), shared, stop_order=0, stop_grace_s=grace_s)
+    url = f"http://{local_host(settings.host)}:{settings.port}"  # for commands that add to their workflows
+    with_url = shared | {f"{_PREFIX}URL": url}
+    worker = ChildSpec("worker", _workron("worker"), with_url, stop_order=0, stop_grace_s=grace_s)
     return [api, reaper, worker] if settings.slots else [api, reaper]
 
 

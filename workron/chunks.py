@@ -83,6 +83,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("cwd", job.cwd)
     if job.more or job.depends_on:
         parts += ("more", _more(job))
+    if job.final:
+        parts += ("final", "1")
     if job.array is not None:
         holds += "A"
     if holds:

@@ -93,12 +93,15 @@ class Client:
         """Return why the job is where it is."""
         return cast(ExplanationDoc, self._get(_path("jobs", job_id, "explain")))
 
-    def cancel(self, job_id: str, tasks: str | None = None) -> JobDoc:
+    def cancel(self, job_id: str, tasks: str | None = None, *, cascade: bool = False) -> JobDoc:
         """Cancel the job as it is now: at once, or by stopping its running command; of an array only some `tasks`.
+
+        `cascade`: with all jobs that depend on it.
 
         The run is named: a request that is delayed on its way, and repeated, never hits a later one.
         """
         body: dict[str, Any] = {"tasks": tasks} if tasks else {"run": self.job(job_id)["run"]}
+        body |= {"cascade": True} if cascade else {}
         return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), body))
 
     def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
@@ -125,6 +128,17 @@ class Client:
     def workflow(self, workflow_id: str) -> WorkflowDoc:
         """Return the workflow with the state of its jobs."""
         return cast(WorkflowDoc, self._get(_path("workflows", workflow_id)))
+
+    def cancel_workflow(self, workflow_id: str) -> WorkflowDoc:
+        """Cancel all jobs of the workflow that have not ended, but its final one."""
+        return cast(WorkflowDoc, self._post(_path("workflows", workflow_id, "cancel"), {}))
+
+    def add_jobs(
+        self, workflow_id: str, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[JobDoc]:
+        """Add jobs to a workflow, all or nothing; the body is that of `POST /workflows/{id}/jobs`."""
+        path = _path("workflows", workflow_id, "jobs")
+        return cast(list[JobDoc], self._submit(path, {"jobs": jobs}, idempotency_key)["data"])
 
     def queues(self) -> list[QueueDoc]:
         """Return all queues with their counts."""

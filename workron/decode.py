@@ -132,6 +132,7 @@ def job(
         ),
         caused_by=text(fields.get("caused_by")),
         workflow=text(fields.get("workflow")),
+        final="final" in fields,
     )
 
 

@@ -81,6 +81,7 @@ class JobDoc(TypedDict):
     depends_on: list[str]
     dependencies: list[DependencyDoc]
     workflow: str | None
+    final: bool
 
 
 class ExplanationDoc(TypedDict):
@@ -102,6 +103,10 @@ class WorkflowDoc(TypedDict):
     created_at: str
     size: int
     counts: dict[str, int]
+    on_failure: str
+    stopped: str | None
+    stopped_by: str | None
+    final: str | None
     jobs: list[JobDoc]
 
 

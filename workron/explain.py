@@ -11,7 +11,7 @@ from workron.connection import Connection
 from workron.durations import format_duration
 from workron.fleet import WorkerStatus
 from workron.keys import Keys
-from workron.models import PRIORITIES, DependencyState, Job, QueueState, Reason, Status, When
+from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, When
 from workron.reading import Reader
 
 _NAMED: Final = 3
@@ -68,6 +68,14 @@ class Explainer:
             facts |= {"tasks": job.array.size, "ended": ended, "running": running}
             doing = f"{ended} of {job.array.size} have ended, {running} run now"
             return Explanation(job, f"It waits for its tasks: {doing}.", facts)
+        if job.final and job.workflow is not None:
+            workflow = await self._reader.workflow(job.workflow)
+            ended = sum(workflow.counts.get(status, 0) for status in TERMINAL)
+            facts |= {"workflow": workflow.id, "others_left": workflow.size - 1 - ended}
+            others = f"{workflow.size - 1 - ended} of {workflow.size - 1} others have not"
+            return Explanation(
+                job, f"It is the final job of its workflow, and starts when all have ended: {others}.", facts
+            )
         return Explanation(job, "Its dependencies are met; it is about to be released.", facts)
 
     async def _scheduled(self, job: Job) -> Explanation:
@@ -177,8 +185,7 @@ class Explainer:
         if job.status is Status.DONE:
             return Explanation(job, f"It is done, after {_attempts(job)}.", facts)
         if job.status is Status.CANCELLED:
-            ran = "" if job.attempts else ", before it had started"
-            return Explanation(job, f"It was cancelled{ran}; workron retry {job.id} runs it again.", facts)
+            return _cancelled(job, facts)
         failed = f"It failed after {_attempts(job)}: the last one ended by {_ending(job)}"
         return Explanation(job, f"{failed}; workron retry {job.id} runs it again.", facts)
 
@@ -188,6 +195,20 @@ class Explainer:
         now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
         silent = last is None or now_ms - int(last) > _SILENT_REAPER_MS
         return now_ms, " No reaper is at work: start one with workron reaper." if silent else ""
+
+
+def _cancelled(job: Job, facts: dict[str, Any]) -> Explanation:
+    ran = "" if job.attempts else ", before it had started"
+    why = "It was cancelled"
+    if job.caused_by is not None:
+        facts["caused_by"] = [job.caused_by]
+        stopped = "which stops the workflow" in (job.error or "")
+        what = "which has failed and stops the workflow" if stopped else "on which it depends"
+        why = f"It was cancelled because of job {job.caused_by}, {what}"
+    elif job.workflow is not None and (job.error or "").startswith("cancelled with its workflow"):
+        facts["workflow"] = job.workflow
+        why = f"It was cancelled with its workflow {job.workflow}"
+    return Explanation(job, f"{why}{ran}; workron retry {job.id} runs it again.", facts)
 
 
 def _is_met(edge: DependencyState) -> bool:

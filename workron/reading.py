@@ -4,7 +4,7 @@ A page of jobs costs a fixed number of round trips: the rows, then the heartbeat
 states of all parents.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import structlog
@@ -16,7 +16,7 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import Job, Output, QueueState, Status, Workflow
+from workron.models import Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
 
 log = structlog.get_logger()
 
@@ -164,7 +164,35 @@ class Reader:
         if "created_at" not in row:
             raise NotFound("workflow", workflow)
         name = decode.text(row["name"]) or None
-        return Workflow(workflow, name, int(row["created_at"]), int(row["size"]), decode.counts(row))
+        how, _, cause = (decode.text(row.get("stopped")) or "").partition(" ")
+        return Workflow(
+            workflow,
+            name,
+            int(row["created_at"]),
+            int(row["size"]),
+            decode.counts(row),
+            on_failure=OnFailure(decode.text(row.get("on_failure")) or OnFailure.CONTINUE),
+            stopped=Stopped(how) if how else None,
+            stopped_by=cause or None,
+            final=decode.text(row.get("final")),
+            holds=decode.text(row.get("holds")) or "",
+        )
+
+    async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:
+        """Return the ids of a workflow's jobs that have these names, of several the newest; it looks from the end."""
+        found: dict[str, str] = {}
+        end = int(await self._connection.call("LLEN", self._keys.workflow_jobs(workflow)))
+        while end > 0 and len(found) < len(names):
+            start = max(0, end - PAGE)
+            ids = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), start, end - 1)
+            members = [one.decode() for one in reversed(ids)]
+            for job_id, name in zip(
+                members, await self.read([("HGET", self._keys.job(one), "name") for one in members]), strict=True
+            ):
+                if isinstance(name, bytes) and name.decode() in names:
+                    found.setdefault(name.decode(), job_id)
+            end = start
+        return found
 
     async def workflow_jobs(self, workflow: str, limit: int) -> list[Job]:
         """Return the first jobs of a workflow, parents before their children."""

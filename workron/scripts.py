@@ -22,9 +22,9 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks", "gate",
-     "purge", "forget"}
+    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
+     "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
+     "gate", "purge", "forget"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -173,8 +173,11 @@ class Scripts:
     async def parents(self, job_id: str, at: int, limit: int, room: int) -> Any:
         return await self._run("parents", job_id, at, limit, room)
 
-    async def cancel(self, job_id: str, run: str) -> Any:
-        return await self._run("cancel", job_id, run, repeat=bool(run))
+    async def cancel(self, job_id: str, run: str, *, cascade: bool = False) -> Any:
+        return await self._run("cancel", job_id, run, int(cascade), repeat=bool(run))
+
+    async def stop(self, workflow: str) -> Any:
+        return await self._run("stop", workflow, repeat=False)
 
     async def retry(self, job_id: str, run: str) -> Any:
         return await self._run("retry", job_id, run, repeat=False)

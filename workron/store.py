@@ -10,7 +10,7 @@ to repeat then, because it is idempotent by id, request id or fence; `cancel` an
 
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -32,6 +32,7 @@ from workron.models import (
     Job,
     JobPage,
     NewJob,
+    OnFailure,
     Output,
     QueueChange,
     QueueState,
@@ -176,27 +177,40 @@ class Store:
         *,
         workflow: str | None = None,
         as_workflow: bool = False,
+        on_failure: OnFailure = OnFailure.CONTINUE,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
         """Store jobs, all or none; `workflow` is a name. Ids are consecutive, parents stand before their children."""
         await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
-        return await self._submitter.submit(jobs, workflow=workflow_id, name=workflow or "", idempotency=idempotency)
+        flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if any(job.final for job in jobs) else "")
+        if flags:
+            _mark(jobs, "w")
+        return await self._submitter.submit(
+            jobs, workflow=workflow_id, name=workflow or "", flags=flags, idempotency=idempotency
+        )
+
+    async def add(self, workflow: str, jobs: Sequence[NewJob], *, idempotency: Idempotency | None = None) -> Submitted:
+        """Add jobs to a workflow, all or none; Conflict if it has ended, was stopped, or its final job has begun."""
+        _mark(jobs, (await self.workflow(workflow)).holds)
+        await self._arrays.check(jobs, self._reader.jobs)
+        return await self._submitter.submit(jobs, workflow=workflow, name="", flags="+", idempotency=idempotency)
 
     # --- steering -----------------------------------------------------------------------------------------------------
 
-    async def cancel(self, job_id: str, run: int | None = None) -> Cancelled:
-        """End a waiting job at once, or have a running command stopped; Conflict if it has ended or runs anew."""
-        match await self._scripts.cancel(job_id, "" if run is None else str(run)):
-            case [b"CANCELLED", propagating]:
+    async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
+        """End a waiting job at once, or have a running command stopped; Conflict if it has ended or runs anew.
+
+        `cascade`: cancel also all that depends on it, however far; that goes on in steps, by anybody.
+        """
+        match await self._scripts.cancel(job_id, "" if run is None else str(run), cascade=cascade):
+            case [word, propagating, tasks] if word in (b"CANCELLED", b"CANCELLING"):
                 if propagating:
                     await self._propagate_quietly()
-                return Cancelled.CANCELLED
-            case [b"CANCELLING", tasks]:
                 if tasks:
                     await self._arrays.work_on_quietly(job_id)
-                return Cancelled.CANCELLING
+                return Cancelled(word.decode().lower())
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
             case reply:
@@ -218,6 +232,19 @@ class Store:
                 raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
             case reply:
                 raise _not_this_run(reply, job_id, run)
+
+    async def cancel_workflow(self, workflow: str) -> None:
+        """Cancel all jobs of a workflow that have not ended, but the final one; Conflict if all have ended."""
+        match await self._scripts.stop(workflow):
+            case [b"STOPPED", propagating]:
+                if propagating:
+                    await self._propagate_quietly()
+            case [b"FINISHED"]:
+                raise Conflict(f"workflow {workflow} has already ended")
+            case [b"UNKNOWN"]:
+                raise NotFound("workflow", workflow)
+            case reply:
+                raise AssertionError(f"unknown reply: {reply!r}")
 
     async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
@@ -268,6 +295,9 @@ class Store:
     async def workflow(self, workflow: str) -> Workflow:
         return await self._reader.workflow(workflow)
 
+    async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:
+        return await self._reader.named_jobs(workflow, names)
+
     async def workflow_jobs(self, workflow: str, limit: int = 1000) -> list[Job]:
         return await self._reader.workflow_jobs(workflow, limit)
 
@@ -295,6 +325,11 @@ class Store:
                     await happens(changed, within_s=RECHECK_S)
 
             yield signals()
+
+
+def _mark(jobs: Sequence[NewJob], letters: str) -> None:
+    for job in jobs:
+        job.holds += "".join(letter for letter in letters if letter not in job.holds)
 
 
 def _not_this_run(reply: Any, job_id: str, run: int | None) -> Exception:

@@ -17,6 +17,7 @@ from workron import ids
 from workron.arrays import Arrays
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
+    Conflict,
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
@@ -29,6 +30,11 @@ from workron.models import Idempotency, NewJob, Submitted
 from workron.scripts import Arg, Scripts
 from workron.tasks import end
 
+_WHY_CLOSED: Final = {
+    b"finished": "all its jobs have ended",
+    b"stopped": "it was stopped",
+    b"final": "its final job has begun, or is about to",
+}
 _STAGES: Final = 2
 """Chunks under way at once."""
 IDEMPOTENCY_MS: Final = 24 * 3600 * 1000
@@ -57,9 +63,18 @@ class Submitter:
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def submit(
-        self, jobs: Sequence[NewJob], *, workflow: str, name: str, idempotency: Idempotency | None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        workflow: str,
+        name: str,
+        idempotency: Idempotency | None,
+        flags: str = "",
     ) -> Submitted:
-        """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents stand before their children."""
+        """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents stand before their children.
+
+        `flags`: see `parse_workflow` in `lua/lib/submissions.lua`.
+        """
         for job in jobs:
             if len(job.depends_on) > 1 and len({edge.job for edge in job.depends_on}) < len(job.depends_on):
                 raise InvalidRequest("depends_on names a job twice", field="depends_on")
@@ -70,14 +85,17 @@ class Submitter:
         arrays = [job for job in jobs if job.array is not None]
         for job in arrays:
             await self._arrays.store_values(job)
+        about = f"+{workflow}" if flags == "+" else workflow + flags
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
         if second is None:
-            reply = await self._store(first, (key, fingerprint, workflow, name, len(jobs)))
+            reply = await self._store(first, (key, fingerprint, about, name, len(jobs)))
         else:
             if missing := await self._missing(list(others)):  # found out before anything is written
                 raise UnknownDependency(missing)
-            reply = await self._stage_and_open(chain((first, second), parts), jobs, workflow, name, key, fingerprint)
+            reply = await self._stage_and_open(
+                chain((first, second), parts), jobs, (workflow, about), name, key, fingerprint
+            )
         if earlier := _judge(reply):
             return earlier
         for job in arrays:
@@ -137,16 +155,22 @@ class Submitter:
         return together
 
     async def _stage_and_open(
-        self, parts: Iterable[Chunk], jobs: Sequence[NewJob], workflow: str, name: str, key: str, fingerprint: str
+        self,
+        parts: Iterable[Chunk],
+        jobs: Sequence[NewJob],
+        workflow: tuple[str, str],
+        name: str,
+        key: str,
+        fingerprint: str,
     ) -> Any:
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
-            staged, reply = await self._stage(parts, reservations(jobs), batch, workflow, key, fingerprint)
+            staged, reply = await self._stage(parts, reservations(jobs), batch, workflow[0], key, fingerprint)
             if reply[0] == b"STAGED":
                 reply = await self._scripts.open(
                     batch=batch,
                     chunks=staged,
-                    workflow=workflow,
+                    workflow=workflow[1],
                     name=name,
                     key=key,
                     fingerprint=fingerprint,
@@ -269,6 +293,10 @@ def _judge(reply: Any) -> Submitted | None:
                 rate=float(rate) if rate else None,
                 retry_after_s=_until_gone(waiting + size - limit, rate) if size <= limit else _LATEST_S,
             )
+        case [b"WORKFLOW_UNKNOWN"]:
+            raise Conflict("there is no such workflow any more")
+        case [b"WORKFLOW_CLOSED", why]:
+            raise Conflict(f"the workflow takes no more jobs: {_WHY_CLOSED[why]}")
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise StoreUnavailable("the submission took too long and was given up; nothing of it was stored")
     raise AssertionError(f"unknown reply to a submission: {reply!r}")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, schemas, work_schemas
-from api.bodies import Steering
+from api.bodies import Cancel, Steering
 from api.context import context_of
 from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from api.job_fields import Tag
@@ -170,17 +170,17 @@ _ACTION_FAILURES: Final = (
     responses=openapi.answers(
         {202: {"description": "The running command is being stopped", "model": schemas.Job}}, *_ACTION_FAILURES
     ),
-    openapi_extra=openapi.body(Steering, required=False),
+    openapi_extra=openapi.body(Cancel, required=False),
 )
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job: at once if it waits, by stopping its command if it runs."""
     store = context_of(request).store
-    steering = await _steering(request)
+    steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
     if (indexes := steering.indexes()) is not None:
         counted = await store.cancel_tasks(_checked(job_id), indexes)
         cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED
     else:
-        cancelled = await store.cancel(_checked(job_id), steering.run)
+        cancelled = await store.cancel(_checked(job_id), steering.run, cascade=steering.cascade)
     document = schemas.job_document(await store.job(job_id))
     return schemas.json_response(document, 202 if cancelled is Cancelled.CANCELLING else 200)
 

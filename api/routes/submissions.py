@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, graph, openapi, problems, schemas
-from api.bodies import NewJobs, NewWorkflow
+from api.bodies import MoreJobs, NewJobs, NewWorkflow
 from api.context import Context, context_of
 from api.job_body import NewJob
 from api.routes.workflows import MOST_JOBS, workflow_answer
@@ -126,24 +127,55 @@ async def submit_workflow(request: Request) -> Response:
     _limit_edges(new.jobs)
     jobs = workflow_jobs(new.jobs)
     submitted = await context.store.submit(
-        jobs, workflow=new.name, as_workflow=True, idempotency=_idempotency(request, raw)
+        jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=_idempotency(request, raw)
     )
     if submitted.workflow is None:
         raise NotFound("workflow", "of this submission")
     if (at_ms := submitted.stored_at_ms) is not None:
-        document = schemas.new_workflow_document(submitted, new.name, jobs, at_ms, MOST_JOBS)
+        document = schemas.new_workflow_document(submitted, new.name, new.on_failure, jobs, at_ms, MOST_JOBS)
     else:
         document = await workflow_answer(context, submitted.workflow)
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
 
-def workflow_jobs(new: Sequence[NewJob]) -> list[models.NewJob]:
-    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids."""
+@router.post(
+    "/workflows/{workflow_id}/jobs",
+    operation_id="add_jobs",
+    status_code=201,
+    response_model=schemas.JobPage,
+    responses=_documented(schemas.JobPage, {}, problems.NOT_FOUND, problems.CONFLICT, problems.DEPENDENCY_CYCLE),
+    openapi_extra=openapi.body(MoreJobs) | _KEY_PARAMETER,
+)
+async def add_jobs(request: Request, workflow_id: str) -> Response:
+    """Add jobs to a workflow that has not ended, all or none; names are of these jobs, else of the workflow's.
+
+    A command may do so with its `$WORKRON_TOKEN`, while its attempt runs.
+    """
+    if not ids.is_id(workflow_id):
+        raise NotFound("workflow", workflow_id)
+    context = context_of(request)
+    raw = await _json_body(request, context)
+    new = body.parse(MoreJobs, raw).jobs
+    _limit_edges(new)
+    own = {job.name for job in new}
+    names = {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
+    known = await context.store.named_jobs(workflow_id, names) if names else {}
+    jobs = workflow_jobs(new, known)
+    submitted = await context.store.add(workflow_id, jobs, idempotency=_idempotency(request, raw))
+    documents = [schemas.job_document(job) for job in await context.store.jobs(submitted.ids) if job is not None]
+    return _answer(submitted, schemas.list_document(documents))
+
+
+def workflow_jobs(new: Sequence[NewJob], known: Mapping[str, str] = MappingProxyType({})) -> list[models.NewJob]:
+    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids.
+
+    `known` are jobs that are stored already, by their names.
+    """
     positions = graph.number_names([job.name for job in new])
     parents = [[positions[name] for name in job.parents() if name in positions] for job in new]
     order = graph.topological_order(parents, [job.name or f"jobs[{position}]" for position, job in enumerate(new)])
     made = dict(zip(order, ids.new_ids(len(order)), strict=True))
-    id_of = {name: made[position] for name, position in positions.items()}
+    id_of = {**known, **{name: made[position] for name, position in positions.items()}}
     return [
         new[position].to_new_job(job_id, _known_form(new[position].dependencies(id_of)))
         for position, job_id in made.items()

@@ -29,6 +29,20 @@ async def get_workflow(request: Request, workflow_id: str) -> Response:
     return schemas.json_response(await workflow_answer(context_of(request), workflow_id))
 
 
+@router.post(
+    "/workflows/{workflow_id}/cancel",
+    operation_id="cancel_workflow",
+    response_model=schemas.Workflow,
+    responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, problems.STORE_UNAVAILABLE),
+)
+async def cancel_workflow(request: Request, workflow_id: str) -> Response:
+    """Cancel all jobs of a workflow that have not ended, but its final one, which runs then."""
+    if not ids.is_id(workflow_id):
+        raise NotFound("workflow", workflow_id)
+    await context_of(request).store.cancel_workflow(workflow_id)
+    return schemas.json_response(await workflow_answer(context_of(request), workflow_id))
+
+
 async def workflow_answer(context: Context, workflow_id: str) -> dict[str, Any]:
     """Return the document of a workflow."""
     workflow = await context.store.workflow(workflow_id)

@@ -97,6 +97,8 @@ class Job(Answer):
     depends_on: list[str]
     dependencies: list[DependencyState]
     workflow: str | None
+    final: bool
+    """Whether it starts when all other jobs of its workflow have ended."""
 
 
 class Explanation(Answer):
@@ -160,6 +162,7 @@ def job_document(job: models.Job) -> dict[str, Any]:
             for dependency in job.dependencies
         ],
         "workflow": job.workflow,
+        "final": job.final,
     }
 
 
@@ -195,6 +198,7 @@ def new_job_document(
         "created_at": rfc3339(stored_at_ms),
         "run_at": time_or_none(_due_ms(job, stored_at_ms)),
         "workflow": workflow,
+        "final": job.final,
     }
     if job.deadline is not None:
         document["deadline"] = rfc3339(job.deadline.seen_from(stored_at_ms))
@@ -259,7 +263,7 @@ def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:
 
 def first_status(job: models.NewJob, stored_at_ms: int) -> Status:
     """Return the status in which a job is stored, if none of those that it depends on has ended."""
-    if job.depends_on:
+    if job.depends_on or job.final:
         return Status.BLOCKED
     return Status.SCHEDULED if (_due_ms(job, stored_at_ms) or 0) > stored_at_ms else Status.PENDING
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from api.schemas.base import Answer, Time, counts_document
 from api.schemas.jobs import Job, first_status, job_document, new_job_document
 from workron import models
-from workron.models import Status
+from workron.models import OnFailure, Status, Stopped
 from workron.times import rfc3339
 
 WorkflowStatus = Literal["running", "done", "failed"]
@@ -23,6 +23,13 @@ class Workflow(Answer):
     created_at: Time
     size: int
     counts: dict[Status, int]
+    on_failure: OnFailure
+    stopped: Stopped | None
+    """Why what had not started was cancelled: somebody has cancelled the workflow, or one of its jobs has failed."""
+    stopped_by: str | None
+    """That job."""
+    final: str | None
+    """The job that runs when all others have ended."""
     jobs: list[Job]
 
 
@@ -34,12 +41,21 @@ def workflow_document(workflow: models.Workflow, jobs: Sequence[models.Job]) -> 
         "created_at": rfc3339(workflow.created_at_ms),
         "size": workflow.size,
         "counts": counts_document(workflow.counts),
+        "on_failure": workflow.on_failure,
+        "stopped": workflow.stopped,
+        "stopped_by": workflow.stopped_by,
+        "final": workflow.final,
         "jobs": [job_document(job) for job in jobs],
     }
 
 
 def new_workflow_document(
-    submitted: models.Submitted, name: str | None, jobs: Sequence[models.NewJob], stored_at_ms: int, most: int
+    submitted: models.Submitted,
+    name: str | None,
+    on_failure: OnFailure,
+    jobs: Sequence[models.NewJob],
+    stored_at_ms: int,
+    most: int,
 ) -> dict[str, Any]:
     """What `workflow_document` says of a workflow just stored, with its first `most` jobs."""
     states = {job.id: first_status(job, stored_at_ms) for job in jobs}
@@ -51,6 +67,10 @@ def new_workflow_document(
         "created_at": rfc3339(stored_at_ms),
         "size": len(jobs),
         "counts": {status.value: counts[status] for status in Status},
+        "on_failure": on_failure,
+        "stopped": None,
+        "stopped_by": None,
+        "final": next((job.id for job in jobs if job.final), None),
         "jobs": [new_job_document(job, stored_at_ms, submitted.workflow, states) for job in jobs[:most]],
     }
 

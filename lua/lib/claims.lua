@@ -1,5 +1,10 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 
+-- All that others need: a script has 200 locals at most.
+local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
+
+do
+
 local CLAIM_FIELDS = {
   'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
 }
@@ -11,13 +16,22 @@ local EXPIRY_COST = 20 -- as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
--- What the worker gets of one claim; false where a field is unset. `more` is JSON that Redis does not look into.
+-- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow.
+local function more_of(row)
+  if not row[5] then
+    return row[11]
+  end
+  local own = '{"workflow":"' .. row[5] .. '"'
+  return own .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
+end
+
+-- What the worker gets of one claim; false where a field is unset.
 local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], row[11] }
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
 end
 
 -- Make due jobs pending, and act on timers that have come; returns whether more are due.
-local function promote(limit)
+function promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
   for _, member in ipairs(due) do
     local timer, id = string.match(member, '^(%a+) (.+)$')
@@ -35,7 +49,7 @@ local function promote(limit)
 end
 
 -- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
-local function next_due_ms()
+function next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
   local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or gate_due_ms
   return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
@@ -52,7 +66,7 @@ local function note_fence(fence)
 end
 
 -- LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n, the count still to be filled in.
-local function pop_call(queue)
+function pop_call(queue)
   local call = { 'LMPOP', '9' }
   for priority = 9, 1, -1 do
     call[#call + 1] = queue_key(queue) .. ':pending:' .. priority
@@ -61,7 +75,7 @@ local function pop_call(queue)
   return call
 end
 
-local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size' }
+local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
 local specs = {} -- array → what its tasks have in common
 
 -- Fill in what a task has from its array, and which one it is.
@@ -73,6 +87,7 @@ local function fill_in(id, row)
   local more = spec[6] and cjson.decode(spec[6]) or {}
   local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
   more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
+  more.workflow = spec[8] or nil
   row[11] = cjson.encode(more)
   for i = 1, 5 do
     row[5 + i] = spec[i]
@@ -112,7 +127,7 @@ end
 --
 -- A popped id counts only if its hash says that it is pending in this queue at this priority. Returns the claims and
 -- whether the budget ended before the queues did.
-local function claim(worker, queues, limit, lease_ms, floor)
+function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
   local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
@@ -156,7 +171,7 @@ local function anything_waits(queue)
 end
 
 -- Who leaves work behind wakes the next worker. Call it after `flush`.
-local function hint_left(queues)
+function hint_left(queues)
   for queue in string.gmatch(queues, '%S+') do
     if anything_waits(queue) then
       hint(queue)
@@ -255,7 +270,7 @@ end
 
 -- Let jobs of this call that wait for nothing become running at parked workers where no others wait before them (there
 -- are `pending` of these), else pending. Of many jobs the first worker to be woken takes its share.
-local function hand_out(queue, jobs, pending)
+function hand_out(queue, jobs, pending)
   local at = 1
   if #jobs <= to_hand and pending <= 0 and not is_gated(queue) then
     to_hand = to_hand - #jobs
@@ -283,7 +298,7 @@ end
 -- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). A
 -- worker has another sequence of requests, with one more of them under way, where its incarnation ends in `~2`.
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
-local function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
+function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
   local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
   local last, held, parked, handed, asked =
     unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'handed', 'inbox'))
@@ -326,4 +341,6 @@ local function claim_once(worker, request, queues, limit, lease_ms, floor, park_
     return 'PARKED', claims, next_due_ms()
   end
   return 'EMPTY', claims, next_due_ms()
+end
+
 end

@@ -108,6 +108,41 @@ local function visit(parent, when, child_id)
   settle(child, parent)
 end
 
+-- Take one step of another walk than over edges; returns how much was done.
+local function walk_on(kind, id, budget)
+  local ok, done, over = pcall(WALKS[kind], id, budget)
+  if not ok then
+    quarantine(id)
+  end
+  if over or not ok then
+    redis.call('LPOP', P .. 'propagate')
+  end
+  return ok and math.max(done, 1) or 1
+end
+
+local function visit_edges(id, budget)
+  local parent = read(id)
+  local cursor = parent and parent.edge_cursor
+  local edges = {}
+  if cursor then
+    edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + budget - 1))
+    for _, edge in ipairs(edges) do
+      local when, child_id = string.match(edge, '^(%a+):(.+)$')
+      if not pcall(visit, parent, when, child_id) then
+        quarantine(child_id)
+      end
+    end
+    redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + #edges))
+  end
+  if #edges < budget then -- all visited
+    redis.call('LPOP', P .. 'propagate')
+    if cursor then
+      redis.call('HDEL', job_key(id), 'edge_cursor')
+    end
+  end
+  return math.max(#edges, 1)
+end
+
 -- Visit up to `budget` edges of ended (or retried) jobs; returns whether some are left for a further call.
 local function propagate(budget)
   while budget > 0 do
@@ -115,26 +150,8 @@ local function propagate(budget)
     if not id then
       return false
     end
-    local parent = read(id)
-    local cursor = parent and parent.edge_cursor
-    local edges = {}
-    if cursor then
-      edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + budget - 1))
-      for _, edge in ipairs(edges) do
-        local when, child_id = string.match(edge, '^(%a+):(.+)$')
-        if not pcall(visit, parent, when, child_id) then
-          quarantine(child_id)
-        end
-      end
-      redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + #edges))
-    end
-    if #edges < budget then -- all visited
-      redis.call('LPOP', P .. 'propagate')
-      if cursor then
-        redis.call('HDEL', job_key(id), 'edge_cursor')
-      end
-    end
-    budget = budget - math.max(#edges, 1)
+    local kind, walked = string.match(id, '^(%a+):(.+)$')
+    budget = budget - (kind and walk_on(kind, walked, budget) or visit_edges(id, budget))
   end
   return redis.call('EXISTS', P .. 'propagate') == 1
 end

@@ -1,5 +1,9 @@
 -- ends: the one path by which every attempt and every job ends.
 
+-- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
+-- budget; returns how much was done, and whether that was all.
+local WALKS = {}
+
 -- Fields that tell how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 
@@ -118,8 +122,9 @@ end
 
 local SHORT_LIST = 10000
 
--- Cancel a job that has not ended. Returns whether a running command has to be stopped first.
-local function cancel(job)
+-- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by`: of many that are
+-- cancelled together, why (`error`, `caused_by`).
+local function cancel(job, by)
   if job.status == 'running' then
     if not job.cancel_requested_at then
       redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
@@ -131,12 +136,14 @@ local function cancel(job)
   if job.status == 'pending' then
     -- In a long list the id stays and the claim drops it; a short one is kept clean.
     local list = queue_key(job.queue) .. ':pending:' .. job.priority
-    if redis.call('LLEN', list) <= SHORT_LIST then
+    if redis.call('LLEN', list) <= (by and SHORT_LIST / 100 or SHORT_LIST) then
       redis.call('LREM', list, '1', job.id)
     end
   end
   redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
-  end_job(job, 'cancelled', { reason = 'cancelled' })
+  by = by or {}
+  by.reason = 'cancelled'
+  end_job(job, 'cancelled', by)
   return false
 end
 
@@ -151,10 +158,10 @@ local function start_anew(job)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-    'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress')
+    'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress', 'caused_by')
   job.run_at = nil
   job.anew = true
-  local waits = redis.call('EXISTS', key .. ':parents') == 1
+  local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)
   move(job, status)

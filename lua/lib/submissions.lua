@@ -3,7 +3,7 @@
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
 local FROM_FIELDS = { queue = true, priority = true, holds = true, array_size = true, array_parallel = true, array_first = true,
-  array_follows = true }
+  array_follows = true, final = true }
 local NONE = {} -- the edges of a job without: most have none
 
 local function parse_edges(at, count)
@@ -141,6 +141,50 @@ local function store_children(children, jobs)
   end
   for parent in pairs(children) do
     redis.call('HSET', job_key(parent), 'children', '1')
+  end
+end
+
+-- A workflow as an argument: its id, in front of it `+` when jobs are added to it, behind it `!` if it stops with the first
+-- job that fails, and `~` if it has a final job. Returns its id, and whether jobs are added.
+local function parse_workflow(text)
+  local plus, id = string.match(text, '^(%+?)(%w*)')
+  return id, plus == '+'
+end
+
+-- Why a workflow takes no more jobs; nil if it does.
+local function refuses_jobs(workflow)
+  local key = P .. 'workflow:' .. workflow
+  local row = redis.call('HMGET', key, 'size', 'stopped', 'final', 'done', 'failed', 'cancelled', 'skipped')
+  if not row[1] then
+    return { 'WORKFLOW_UNKNOWN' }
+  end
+  local left = tonumber(row[1])
+  for i = 4, 7 do
+    left = left - tonumber(row[i] or 0)
+  end
+  if row[2] then
+    return { 'WORKFLOW_CLOSED', 'stopped' }
+  elseif left <= 0 then
+    return { 'WORKFLOW_CLOSED', 'finished' }
+  end
+  local final = row[3] and redis.call('HGET', job_key(row[3]), 'status')
+  return final and final ~= 'blocked' and final ~= 'cancelled' and { 'WORKFLOW_CLOSED', 'final' } or nil
+end
+
+-- Write down a new workflow, or that it has more jobs.
+local function store_workflow(text, made_at, size, name)
+  local id, adding = parse_workflow(text)
+  local key = P .. 'workflow:' .. id
+  if adding then
+    redis.call('HINCRBY', key, 'size', size)
+    return
+  end
+  redis.call('HSET', key, 'created_at', made_at, 'size', size, 'name', name)
+  if string.find(text, '!', 1, true) then
+    redis.call('HSET', key, 'on_failure', 'stop')
+  end
+  if string.find(text, '[!~]') then
+    redis.call('HSET', key, 'holds', 'w')
   end
 end
 

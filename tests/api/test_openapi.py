@@ -107,6 +107,7 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "list_jobs",
         "submit_jobs",
         "submit_workflow",
+        "add_jobs",
         "claim_jobs",
         "next_job",
         "list_cancels",
@@ -118,6 +119,7 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "cancel_job",
         "retry_job",
         "get_workflow",
+        "cancel_workflow",
         "heartbeat_job",
         "finish_job",
         "fail_job",
@@ -150,6 +152,9 @@ MISFITS: Final = (
     "names more than 100,000 tasks",
     "names no task",
     "is longer than",
+    "a final job has",
+    "a workflow has at most one final job",
+    "no job can depend on the final one",
 )
 
 

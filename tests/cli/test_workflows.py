@@ -1,6 +1,7 @@
 """`workron workflow` against a real stack."""
 
 import json
+import sys
 
 import pytest
 from command_line import CommandLine
@@ -133,3 +134,37 @@ def test_a_file_that_is_wrong_is_told_in_one_line(workron: CommandLine) -> None:
 
 def test_an_unknown_workflow_is_not_found(workron: CommandLine) -> None:
     assert workron("workflow", "show", "0000000000000000000000").code == 3
+
+
+def test_a_job_adds_jobs_to_its_own_workflow(workron: CommandLine) -> None:
+    add = f"{sys.executable} -m workron workflow add - --idempotency-key $WORKRON_JOB_ID"
+    more = "jobs: [{name: more, command: echo more, depends_on: [plan]}]"
+    jobs = [{"name": "plan", "command": f"echo '{more}' | {add}"}, {"name": "last", "command": "true", "final": True}]
+    (workron.cwd / "flow.json").write_text(json.dumps({"jobs": jobs}))
+
+    ran = workron("workflow", "submit", "flow.json", "--wait", "-o", "json")
+
+    assert ran.code == 0, ran.document
+    found = {job["name"]: job for job in ran.document["jobs"]}
+    assert [found[name]["status"] for name in ("plan", "more", "last")] == ["done"] * 3
+    assert found["last"]["started_at"] >= found["more"]["finished_at"]
+    assert workron("logs", found["plan"]["id"]).out == found["more"]["id"] + "\n"
+
+
+def test_a_workflow_is_cancelled_and_says_so(workron: CommandLine) -> None:
+    (workron.cwd / "flow.json").write_text(json.dumps({"jobs": [{"command": "true", "delay": 600}]}))
+    workflow = workron("workflow", "submit", "flow.json").out.strip()
+
+    ran = workron("workflow", "cancel", workflow)
+
+    assert (ran.code, "it was cancelled" in ran.out) == (0, True)
+    (workron.cwd / "more.json").write_text(json.dumps({"jobs": [{"command": "true"}]}))
+    late = workron("workflow", "add", "more.json", "--to", workflow)
+    assert (late.code != 0, "takes no more jobs" in late.err) == (True, True)
+
+
+def test_a_cancel_takes_along_what_depends_on_the_job(workron: CommandLine) -> None:
+    first = workron("submit", "--delay", "1h", "true").out.strip()
+    second = workron("submit", "--after", f"{first}:finished", "true").out.strip()
+    assert workron("cancel", "--cascade", first).code == 0
+    assert workron("show", second, "-o", "json").document["status"] == "cancelled"

@@ -139,6 +139,7 @@ _add(
     jobs.cancel,
     _JOBS,
     "workron cancel 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron cancel --cascade 01FZpY2zqTkMcXH0Vb8n3R",
     "workron ls --status pending --all -o jsonl | jq -r .id | workron cancel -",
 )
 _add(
@@ -160,6 +161,15 @@ _add(
     "./generate | workron workflow submit -",
 )
 _add(workflow_app, "show", workflows.show, "Commands", "workron workflow show 01FZpY2zqTkMcXH0Vb8n3R")
+_add(
+    workflow_app,
+    "add",
+    workflows.add,
+    "Commands",
+    "workron workflow add more.yaml --to 01FZpY2zqTkMcXH0Vb8n3R",
+    "./generate | workron workflow add -         # inside a job of a workflow: to its own",
+)
+_add(workflow_app, "cancel", workflows.cancel, "Commands", "workron workflow cancel 01FZpY2zqTkMcXH0Vb8n3R")
 
 app.add_typer(queues_app, name="queues", rich_help_panel=_LOOK)
 _add(queues_app, "ls", queues.queues, "Commands", "workron queues", "workron queues -o json")

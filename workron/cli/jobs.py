@@ -146,13 +146,14 @@ def cancel(
     ids: Ids,
     *,
     tasks: TasksOption = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="with all jobs that depend on them")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until running commands have stopped")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
     """Cancel jobs; running commands are stopped."""
     with connect(api) as client:
-        each = Each(ids, partial(client.cancel, tasks=tasks))
+        each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
         cancelled = list(each) if wait else each  # all are told to stop before the first one is waited for
         print_table((await_end(client, job["id"]) if wait else job for job in cancelled), output, OUTCOMES)
     return each.code

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -63,6 +64,50 @@ def show(
     """Show a workflow and its jobs."""
     with connect(api) as client:
         print_document(client.workflow(workflow_id), output, _print_workflow)
+
+
+@spread
+def add(
+    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="file with jobs; - is stdin")],
+    where: DirectoryOptions,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ID", envvar="WORKRON_WORKFLOW_ID", help="the workflow; inside a job, by default its own"),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="adding again with this key gives the same jobs")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> None:
+    """Add the jobs of a file to a workflow that has not ended, all or none; print their ids."""
+    if to is None:
+        raise typer.BadParameter("name the workflow: this is no job of one", param_hint="--to")
+    document = _read(file)
+    endpoint = locate(api.url)
+    _place(document, where.chosen(local=endpoint.is_local))
+    if (token := os.environ.get("WORKRON_TOKEN")) and not os.environ.get("WORKRON_API_KEY"):
+        endpoint = replace(endpoint, key=token)
+    with client_for(endpoint, api) as client:
+        jobs = client.add_jobs(to, document["jobs"], idempotency_key=idempotency_key)
+    if output is not Format.TABLE:
+        print_table(jobs, output, _columns(jobs))
+        return
+    for job in jobs:
+        print(job["id"])
+
+
+@spread
+def cancel(
+    workflow_id: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a workflow")],
+    *,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> None:
+    """Cancel all jobs of a workflow that have not ended; running commands are stopped, a final job still runs."""
+    with connect(api) as client:
+        print_document(client.cancel_workflow(workflow_id), output, _print_workflow)
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -131,12 +176,20 @@ def _print_workflow(workflow: WorkflowDoc) -> None:
     print_card(
         heading,
         f"bold {status_style(workflow['status'])}",
-        [("created", moments.clock(workflow["created_at"])), ("jobs", f"{workflow['size']}: {counts}")],
+        [
+            ("created", moments.clock(workflow["created_at"])),
+            ("jobs", f"{workflow['size']}: {counts}"),
+            *([("stopped", _stop(workflow))] if workflow["stopped"] else []),
+        ],
     )
     print()
     print_table(workflow["jobs"], Format.TABLE, _columns(workflow["jobs"]))
     if workflow["size"] > len(workflow["jobs"]):
         notice(f"all jobs: workron ls --workflow {workflow['id']} --all")
+
+
+def _stop(workflow: WorkflowDoc) -> str:
+    return f"job {workflow['stopped_by']} has failed" if workflow["stopped_by"] else "it was cancelled"
 
 
 def _columns(jobs: list[JobDoc]) -> list[Column]:

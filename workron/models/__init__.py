@@ -45,9 +45,11 @@ from workron.models.jobs import (
 from workron.models.system import (
     NO_LIMIT,
     NoLimit,
+    OnFailure,
     QueueChange,
     QueueState,
     Rate,
+    Stopped,
     WorkerInfo,
     Workflow,
 )
@@ -77,6 +79,7 @@ __all__ = [
     "NewArray",
     "NewJob",
     "NoLimit",
+    "OnFailure",
     "Outcome",
     "Output",
     "OutputPatch",
@@ -87,6 +90,7 @@ __all__ = [
     "Reason",
     "Result",
     "Status",
+    "Stopped",
     "Submitted",
     "Task",
     "Unfenced",

@@ -136,6 +136,8 @@ class NewJob:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     depends_on: Sequence[Dependency] = ()
+    final: bool = False
+    """It starts when all other jobs of its workflow have ended."""
     holds: str = ""
     """A letter for each thing that needs a hand at every step of the job: see `HOLDERS` in `lua/lib/core.lua`."""
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -194,6 +196,7 @@ class Job:
     dependencies: tuple[DependencyState, ...]
     caused_by: str | None
     workflow: str | None
+    final: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from workron.models.jobs import TERMINAL, Status
@@ -69,6 +69,21 @@ class QueueState:
     paused: bool = False
 
 
+class OnFailure(StrEnum):
+    """What a workflow does when one of its jobs has failed."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    """It cancels all that has not started."""
+
+
+class Stopped(StrEnum):
+    """Why a workflow was stopped."""
+
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """A workflow and how many of its jobs are in each status."""
@@ -78,6 +93,14 @@ class Workflow:
     created_at_ms: int
     size: int
     counts: Mapping[Status, int]
+    on_failure: OnFailure = OnFailure.CONTINUE
+    stopped: Stopped | None = None
+    stopped_by: str | None = None
+    """The job that has failed."""
+    final: str | None = None
+    """The job that starts when all others have ended."""
+    holds: str = ""
+    """What its jobs hold: see `NewJob.holds`."""
 
     @property
     def finished(self) -> bool:

@@ -1,0 +1,188 @@
+-- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
+--
+-- workflow:<id> (HASH) has beside its counts: `holds` (letters of its jobs), `on_failure`, `final` (id of that job),
+-- `stopped` (`cancelled`, or `failed <job>`), and `stop_at`: the place in its list of jobs that the stop has come to,
+-- while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
+-- A job from which a cancel goes on to its dependents has `cascade`: when that cancel was made, and the next edge (`-`: all
+-- were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
+
+local workflow_key, go_on_stopping, push_cascade, resume_workflow -- all that others need: a script has 200 locals at most
+
+do
+
+local STEP = 100
+local stirred = {} -- workflow → what its jobs did in this call: `ended`, or `again`: the final job may have to run again
+
+function workflow_key(workflow)
+  return P .. 'workflow:' .. workflow
+end
+
+-- Have a stop go over the workflow's jobs, from a place in their list on.
+function go_on_stopping(workflow, from)
+  local at = redis.call('HGET', workflow_key(workflow), 'stop_at')
+  if not at then
+    redis.call('RPUSH', P .. 'propagate', 'workflow:' .. workflow)
+  end
+  if not at or tonumber(at) > from then
+    redis.call('HSET', workflow_key(workflow), 'stop_at', int(from))
+  end
+end
+
+local function cancel_any(job, by)
+  if is_array(job) and array_row(job.id).started then
+    if not job.cancel_requested_at then
+      redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+      stop_array(job)
+    end
+  elseif job.status ~= 'running' or not job.cancel_requested_at then
+    cancel(job, by)
+  end
+end
+
+local function stop_job(id, how, cause)
+  local job = read(id)
+  if not job or TERMINAL[job.status] then
+    return
+  end
+  if how == 'cancelled' then
+    cancel_any(job, { error = 'cancelled with its workflow' })
+  elseif job.status ~= 'running' and not (is_array(job) and array_row(id).started) then
+    cancel(job, { caused_by = cause, error = 'cancelled: ' .. cause .. ' has failed, which stops the workflow' })
+  end
+end
+
+-- Cancel the next jobs of a stopped workflow; returns how many were looked at, and whether they were the last.
+function WALKS.workflow(workflow, budget)
+  local key, limit = workflow_key(workflow), math.min(budget, STEP)
+  local stopped, at, final = unpack(redis.call('HMGET', key, 'stopped', 'stop_at', 'final'))
+  if not stopped or not at then
+    return 1, true
+  end
+  local how, cause = string.match(stopped, '^(%a+) ?(.*)$')
+  local ids = redis.call('LRANGE', key .. ':jobs', at, int(tonumber(at) + limit - 1))
+  for _, id in ipairs(ids) do
+    if id ~= final and not pcall(stop_job, id, how, cause) then
+      quarantine(id)
+    end
+  end
+  if #ids < limit then
+    redis.call('HDEL', key, 'stop_at')
+    return #ids, true
+  end
+  redis.call('HSET', key, 'stop_at', int(tonumber(at) + limit))
+  redis.call('LMOVE', P .. 'propagate', P .. 'propagate', 'LEFT', 'RIGHT') -- others need not wait for all of it
+  return #ids, false
+end
+
+function push_cascade(job, token)
+  redis.call('HSET', job_key(job.id), 'cascade', token .. ' 0')
+  redis.call('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
+end
+
+local function cascade_to(id, parent, token)
+  local job = read(id)
+  local before = visible(job) and string.match(job.cascade or '', '^%d+')
+  if not visible(job) or before and tonumber(before) >= tonumber(token) then
+    return
+  end
+  if job.children or is_array(job) then
+    push_cascade(job, token) -- before its own edges are visited: they would skip what is to be cancelled
+  end
+  if not TERMINAL[job.status] then
+    cancel_any(job, { caused_by = parent, error = 'cancelled with ' .. parent .. ', on which it depends' })
+  end
+end
+
+-- Cancel the next dependents of a job; returns how many, and whether they were the last.
+function WALKS.cascade(id, budget)
+  local limit = math.min(budget, STEP)
+  local token, at = string.match(redis.call('HGET', job_key(id), 'cascade') or '', '^(%d+) (%d+)$')
+  if not token then
+    return 1, true
+  end
+  local found = redis.call('LRANGE', job_key(id) .. ':children', at, int(tonumber(at) + limit - 1))
+  local over = #found < limit
+  if at == '0' then
+    for follower in followers_of(id) do
+      found[#found + 1] = 'matching:' .. follower
+    end
+  end
+  for _, edge in ipairs(found) do
+    local child = string.match(edge, '^%a+:(.+)$')
+    if not pcall(cascade_to, child, id, token) then
+      quarantine(child)
+    end
+  end
+  redis.call('HSET', job_key(id), 'cascade', token .. ' ' .. (over and '-' or int(tonumber(at) + limit)))
+  return #found, over
+end
+
+function HOLDERS.w(job, from, to)
+  local workflow = job.workflow
+  if not workflow then
+    return nil -- a claim
+  end
+  if not from then
+    if job.final then
+      redis.call('HSET', job_key(job.id), 'status', 'blocked')
+      redis.call('HSET', workflow_key(workflow), 'final', job.id)
+      stirred[workflow] = stirred[workflow] or 'ended'
+      return 'blocked'
+    end
+  elseif job.final then
+    if TERMINAL[from] or TERMINAL[to] then
+      stirred[workflow] = TERMINAL[to] and to ~= 'cancelled' and 'again' or stirred[workflow] or 'ended'
+    end
+  elseif TERMINAL[to] then
+    stirred[workflow] = stirred[workflow] or 'ended'
+    local key = workflow_key(workflow)
+    if to == 'failed' and redis.call('HGET', key, 'on_failure') == 'stop'
+      and redis.call('HSETNX', key, 'stopped', 'failed ' .. job.id) == 1 then
+      go_on_stopping(workflow, 0)
+    end
+  elseif TERMINAL[from] then
+    stirred[workflow] = 'again'
+  end
+end
+
+-- Start the final job once all others have ended, or have it wait anew when one of them runs again. Returns whether it
+-- was moved.
+local function settle_final(workflow, what)
+  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
+  local final = row[1] and read(row[1])
+  if not final then
+    return false
+  end
+  local others = tonumber(row[2] or 0) - 1 + (TERMINAL[final.status] and 1 or 0)
+  for i = 3, 6 do
+    others = others - tonumber(row[i] or 0)
+  end
+  if final.status == 'blocked' and others <= 0 then
+    local status = ready_state(final)
+    redis.call('HSET', job_key(final.id), 'status', status)
+    move(final, status)
+    return true
+  elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
+    start_anew(final)
+    return true
+  end
+  return false
+end
+
+AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
+  local workflows, moved = stirred, false
+  stirred = {}
+  for workflow, what in pairs(workflows) do
+    moved = settle_final(workflow, what) or moved
+  end
+  return moved
+end
+
+-- What an operator's retry means for a stop that has come to its end: the workflow goes on.
+function resume_workflow(job)
+  if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
+    redis.call('HDEL', workflow_key(job.workflow), 'stopped')
+  end
+end
+
+end

@@ -1,0 +1,45 @@
+"""Why jobs of workflows, and those that were cancelled with others, are where they are."""
+
+from builders import after, claim, finish, jobs, submit
+from workflows import FAILURE, start
+
+from workron.models import OnFailure
+from workron.store import Store
+
+
+async def test_a_final_job_says_how_many_it_waits_for(store: Store) -> None:
+    a, b, last = jobs(3)
+    last.final = True
+    workflow = await start(store, a, b, last)
+    await finish(store, *(await claim(store)))
+    told = await store.explain(last.id)
+    assert "the final job" in told.sentence
+    assert "1 of 2 others have not" in told.sentence
+    assert (told.facts["workflow"], told.facts["others_left"]) == (workflow, 1)
+
+
+async def test_a_job_of_a_stopped_workflow_names_the_one_that_has_failed(store: Store) -> None:
+    a, b = jobs(2, max_attempts=1)
+    await start(store, a, b, on_failure=OnFailure.STOP)
+    await finish(store, *(await claim(store)), FAILURE)
+    told = await store.explain(b.id)
+    assert f"job {a.id}, which has failed and stops the workflow, before it had started" in told.sentence
+    assert told.facts["caused_by"] == [a.id]
+
+
+async def test_a_job_of_a_cancelled_workflow_says_so(store: Store) -> None:
+    (a,) = jobs(1)
+    workflow = await start(store, a)
+    await store.cancel_workflow(workflow)
+    told = await store.explain(a.id)
+    assert f"cancelled with its workflow {workflow}" in told.sentence
+    assert told.facts["workflow"] == workflow
+
+
+async def test_a_job_that_was_cancelled_with_another_names_it(store: Store) -> None:
+    a, b = jobs(2)
+    b.depends_on = after(a.id)
+    await submit(store, a, b)
+    await store.cancel(a.id, cascade=True)
+    assert f"job {a.id}, on which it depends" in (await store.explain(b.id)).sentence
+    assert (await store.explain(a.id)).sentence.startswith("It was cancelled, before it had started")

@@ -1,0 +1,92 @@
+"""Tokens by which the command of a workflow's job may add jobs to its workflow: `$WORKRON_TOKEN`.
+
+    wf1.<workflow>.<job>.<fence>.<expiry, s>.<HMAC-SHA256 of all before, in hex>
+
+The secret is made once and kept in Redis (`token_secret` in `meta`). A token is good while the attempt that it
+names has its lease, and for 30 days at most; it opens its workflow only.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from workron.connection import Connection
+from workron.keys import Keys
+from workron.models import Claim
+
+_PREFIX: Final = "wf1"
+_LONGEST_S: Final = 30 * 24 * 3600
+_REMEMBERED_S: Final = 60.0
+"""Redis may lose its data and get another secret: it is asked again after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token says: an attempt, and the workflow that it may add to."""
+
+    workflow: str
+    job: str
+    fence: str
+
+
+class Tokens:
+    """Issues and judges the tokens of one namespace."""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._secret = b""
+        self._asked_s = -_REMEMBERED_S
+
+    async def equip(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """Return the claims, those of workflows with a token; without it if Redis has no room for the secret."""
+        if not any("workflow" in claim.more for claim in claims):
+            return claims
+        try:
+            secret = await self._current()
+        except Exception:  # noqa: BLE001 - a claim is worth more than its token
+            return claims
+        return tuple(_equipped(claim, secret) if "workflow" in claim.more else claim for claim in claims)
+
+    async def judge(self, token: str) -> Grant | None:
+        """Return what a token grants now; None if it is forged, expired, or its attempt does not run any more."""
+        parts = token.split(".")
+        if len(parts) != 6 or parts[0] != _PREFIX or not (token.isascii() and parts[4].isdigit()):
+            return None
+        _, workflow, job, fence, expiry, _ = parts
+        secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
+        if secret is None or not hmac.compare_digest(token, _signed(secret, workflow, job, fence, expiry)):
+            return None
+        if len(expiry) > 12 or int(expiry) < time.time():
+            return None
+        held = await self._connection.call("GET", self._keys.heartbeat(job))
+        words = (held or b"").decode().split(" ")
+        return Grant(workflow, job, fence) if len(words) == 3 and words[1] == fence else None
+
+    async def _current(self) -> bytes:
+        if time.monotonic() - self._asked_s > _REMEMBERED_S:
+            secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
+            if secret is None:  # two who make one at once agree on the first
+                await self._connection.call("HSETNX", self._keys.meta, "token_secret", secrets.token_hex(32))
+                secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
+            self._secret, self._asked_s = secret, time.monotonic()
+        return self._secret
+
+
+def is_token(text: str) -> bool:
+    """Whether it has the form of a token, so that it is worth judging."""
+    return text.startswith(f"{_PREFIX}.")
+
+
+def _equipped(claim: Claim, secret: bytes) -> Claim:
+    expiry = str(int(time.time()) + _LONGEST_S)
+    token = _signed(secret, claim.more["workflow"], claim.id, str(claim.fence), expiry)
+    return replace(claim, more={**claim.more, "token": token})
+
+
+def _signed(secret: bytes, workflow: str, job: str, fence: str, expiry: str) -> str:
+    said = ".".join((_PREFIX, workflow, job, fence, expiry))
+    return f"{said}.{hmac.new(secret, said.encode(), hashlib.sha256).hexdigest()}"
