@@ -52,6 +52,8 @@ class Problem(BaseModel):
     errors: list[Fault] = []
     job_ids: list[str] = []
     members: list[str] = []
+    job_id: str | None = None
+    key: str | None = None
     queue: str | None = None
     limit: int = 0
     waiting: int = 0

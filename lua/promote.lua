@@ -1,5 +1,5 @@
 -- promote: make scheduled jobs pending whose time has come, and wake workers where work waits and nobody was told.
--- uses: core ends arrays claims
+-- uses: core unique ends arrays claims
 --
 -- ARGV[1]  limit     most jobs to promote, 1..200
 -- ARGV[2..]  queues  names of queues to look at for a lost wake-up

@@ -1,5 +1,5 @@
 -- propagate: visit the next edges of ended jobs.
--- uses: core ends edges arrays
+-- uses: core unique ends edges arrays
 --
 -- ARGV[1]  limit  most edges to visit, 1..200
 --

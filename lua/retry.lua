@@ -1,11 +1,11 @@
 -- retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core ends edges arrays
+-- uses: core unique ends edges arrays
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
 --
--- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run}
--- or {"UNKNOWN"}; propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
+-- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run},
+-- {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}; propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
 
 local id, run = ARGV[1], ARGV[2]
 local EDGES = 200
@@ -27,7 +27,15 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
+local holder, key = kept_off_by(head_of(job))
+if holder then
+  return { 'HELD', holder, key }
+end
+
 local tasks = is_array(job) and 1 or 0
+if tasks == 1 and redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+  return { 'UNKNOWN' }
+end
 start_anew(job)
 if tasks == 1 then
   retry_tasks(job)

@@ -1,12 +1,12 @@
 -- tasks: cancel some of an array's tasks, or run them again.
--- uses: core ends edges arrays
+-- uses: core unique ends edges arrays
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry
 -- ARGV[3..]  places  index of a task
 --
 -- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
--- each; {"NOT_STARTED", status} or {"UNKNOWN"}, also if it is no array
+-- each; {"NOT_STARTED", status}, {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}, also if it is no array
 
 local id, what = ARGV[1], ARGV[2]
 local EDGES = 200
@@ -16,8 +16,15 @@ if not visible(head) or not is_array(head) then
   return { 'UNKNOWN' }
 end
 local row = array_row(id)
+if redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+  return { 'UNKNOWN' }
+end
 if not row.started then
   return { 'NOT_STARTED', head.status }
+end
+local holder, key = kept_off_by(head)
+if what == 'retry' and TERMINAL[head.status] and holder then
+  return { 'HELD', holder, key }
 end
 local words = { 'TASKS' }
 for at = 3, #ARGV do

@@ -18,11 +18,14 @@ from workron.models import (
     Dependency,
     DependencyState,
     Job,
+    OnConflict,
     Output,
     Parent,
     Reason,
     Status,
     Task,
+    Unique,
+    Until,
     When,
     WorkerInfo,
 )
@@ -70,6 +73,14 @@ def task(fields: Row, value: str | None = None) -> Task | None:
     return Task(job_id, int(index), value)
 
 
+def unique(said: str | None) -> Unique | None:
+    """A job's unique key: `<until> <on_conflict> <ttl_ms> <key>`."""
+    if said is None:
+        return None
+    until, on_conflict, ttl_ms, key = said.split(" ", 3)
+    return Unique(key, Until(until), OnConflict(on_conflict), int(ttl_ms))
+
+
 def job(
     job_id: str,
     fields: Row,
@@ -98,6 +109,7 @@ def job(
         progress=text(fields.get("progress")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
+        unique=unique(text(fields.get("unique"))),
         attempts=number(fields.get("attempts")) or 0,
         max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
         retry=retry,

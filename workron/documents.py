@@ -40,6 +40,15 @@ class RetryDoc(TypedDict):
     jitter: float | None
 
 
+class UniqueDoc(TypedDict):
+    """A key that one job at a time holds, and what becomes of others that want it."""
+
+    key: str
+    until: str
+    on_conflict: str
+    ttl: float
+
+
 class JobDoc(TypedDict):
     """A job as the API answers it."""
 
@@ -58,6 +67,7 @@ class JobDoc(TypedDict):
     progress: float | str | None
     queue: str
     priority: int
+    unique: UniqueDoc | None
     attempts: int
     max_attempts: int
     retry: RetryDoc | None

@@ -18,7 +18,15 @@ from workron import ids
 from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    StoreRefused,
+    StoreUnavailable,
+    StoreUnsuitable,
+    UniqueConflict,
+)
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
@@ -69,7 +77,7 @@ class Store:
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
         self._reader = Reader(connection, self._keys)
         self._arrays = Arrays(self._scripts)
-        self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
+        self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
@@ -194,8 +202,25 @@ class Store:
                 raise Conflict(f"job {job_id} is done; submit it again to run it again")
             case [b"SKIPPED", cause]:
                 raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
+            case [b"HELD", holder, key]:
+                raise UniqueConflict(holder.decode(), key.decode())
             case reply:
                 raise _not_this_run(reply, job_id, run)
+
+    async def delete(self, job_id: str) -> None:
+        """Forget a finished job, with its tasks if it is an array's; Conflict if it has not ended, or is needed."""
+        while True:
+            match await self._scripts.delete(job_id):
+                case [b"MORE"]:
+                    continue
+                case [b"DELETED"]:
+                    return
+                case [b"NOT_ENDED", status]:
+                    raise Conflict(f"job {job_id} has not ended: {status.decode()}")
+                case [b"NEEDED", why]:
+                    raise Conflict(f"job {job_id} can't be deleted: {why.decode()}")
+                case reply:
+                    raise _not_this_run(reply, job_id, None)
 
     async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""

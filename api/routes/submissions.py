@@ -42,9 +42,10 @@ _KEY_PARAMETER: Final[dict[str, Any]] = {
     ]
 }
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
-_REPLAYED: Final = {"Idempotency-Replayed": {"required": True, "schema": {"type": "string", "enum": ["true"]}}}
+_REPLAYED: Final = {"Idempotency-Replayed": { "schema": {"type": "string", "enum": ["true"]}}}
 _FAILURES: Final = (
     problems.IDEMPOTENCY_CONFLICT,
+    problems.UNIQUE_CONFLICT,
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
     problems.VALIDATION,
@@ -57,7 +58,7 @@ _FAILURES: Final = (
 
 def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
     created = {"description": "Stored", "model": model, "headers": headers}
-    repeated = {"description": "Stored before, by the same Idempotency-Key", "model": model, "headers": _REPLAYED}
+    repeated = {"description": "Stored before, by the same Idempotency-Key; or by those that hold the unique keys", "model": model, "headers": _REPLAYED}
     return openapi.answers({201: created, 200: repeated}, *_FAILURES, *kinds)
 
 
@@ -185,4 +186,6 @@ def _idempotency(request: Request, raw: bytes) -> Idempotency | None:
 def _answer(submitted: Submitted, document: dict[str, Any], location: str | None = None) -> Response:
     if submitted.repeated:
         return schemas.json_response(document, 200, {"idempotency-replayed": "true"})
+    if submitted.returned:
+        return schemas.json_response(document, 200)
     return schemas.json_response(document, 201, {"location": location} if location else None)

@@ -12,7 +12,7 @@ local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, 
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
 local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'holds' }
-local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true } -- fields that all tasks of an array have in common
+local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true, created_at = true, name = true, tags = true } -- fields that all tasks of an array have in common
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
   run_at = false, edge_cursor = false, timeout_ms = false, started_at = false,

@@ -114,8 +114,9 @@ end
 
 local SHORT_LIST = 10000
 
--- Cancel a job that has not ended. Returns whether a running command has to be stopped first.
-local function cancel(job)
+-- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `error`: why, if there is more
+-- to say; `among_many`: the id stays in its list, for the claim to drop.
+local function cancel(job, error, among_many)
   if job.status == 'running' then
     if not job.cancel_requested_at then
       redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
@@ -124,7 +125,7 @@ local function cancel(job)
     append(moves, 'cancelling', job.id)
     return true
   end
-  if job.status == 'pending' then
+  if job.status == 'pending' and not among_many then
     -- In a long list the id stays and the claim drops it; a short one is kept clean.
     local list = queue_key(job.queue) .. ':pending:' .. job.priority
     if redis.call('LLEN', list) <= SHORT_LIST then
@@ -132,7 +133,7 @@ local function cancel(job)
     end
   end
   redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
-  end_job(job, 'cancelled', { reason = 'cancelled' })
+  end_job(job, 'cancelled', { reason = 'cancelled', error = error })
   return false
 end
 
