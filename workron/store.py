@@ -2,6 +2,7 @@
 
     Store            submit, cancel, retry; read jobs, wait for them     what the API calls
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
+    Store.actions    bulk actions: ordered by the API, worked off by the reaper
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from workron import ids
+from workron.actions import Actions
 from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
@@ -80,6 +82,7 @@ class Store:
         self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
+        self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
