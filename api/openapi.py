@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
+from api.action_bodies import NewBulkAction
 from api.bodies import DrainTime, NewJobs, NewWorkflow, QueueChange, Steering
 from api.gate import OPEN_PATHS
 from api.job_body import NewJob
@@ -19,7 +20,7 @@ from workron import __version__
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, QueueChange, Steering, DrainTime),
+    *(NewJob, NewJobs, NewWorkflow, QueueChange, Steering, DrainTime, NewBulkAction),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )
