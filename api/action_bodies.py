@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from api.fields import ID_PATTERN, NO_NUL, RFC3339, Body, Name, QueueName, epoch_ms, or_with_a_point
 from api.job_fields import Tag
@@ -21,7 +21,7 @@ Moment = Annotated[
     Field(json_schema_extra={"format": "date-time"}),
     AfterValidator(_is_a_time),
 ]
-_EXAMPLES: Final = [
+_EXAMPLES: Final[list[JsonValue]] = [
     {"action": "retry", "filter": {"queue": "reports", "error": "disk full"}},
     {"action": "move", "filter": {"queue": "reports"}, "to": {"queue": "slow", "priority": 3}},
     {"action": "delete", "filter": {"status": "done", "finished_before": "2030-01-01T00:00:00Z"}, "dry_run": True},

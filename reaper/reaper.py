@@ -1,7 +1,7 @@
 """The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader.
 
-Leases are looked at on a timer of their own, and so are bulk actions: what else there is to do takes as long as it takes, and a pass that comes
-late would be taken for an outage of everybody.
+Leases are looked at on a timer of their own, and so are bulk actions: what else there is to do takes as long as it
+takes, and a pass that comes late would be taken for an outage of everybody.
 """
 
 import asyncio

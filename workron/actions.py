@@ -45,10 +45,12 @@ class Actions:
         reply = await self._scripts.order(
             new.id, new.fingerprint, " ".join(statuses), where.queue or "", where.workflow or "", _fields(new)
         )
-        if reply[0] == b"MISMATCH":
-            raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
-        assert reply[0] in (b"ORDERED", b"REPEATED"), reply
-        return await self.get(new.id)
+        match reply:
+            case [b"MISMATCH"]:
+                raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
+            case [b"ORDERED" | b"REPEATED"]:
+                return await self.get(new.id)
+        raise AssertionError(f"unknown reply to order: {reply!r}")
 
     async def get(self, action: str) -> Action:
         row = decode.row(await self._connection.call("HGETALL", self._keys.action(action)))

@@ -91,6 +91,25 @@ class JobDoc(TypedDict):
     workflow: str | None
 
 
+class ActionDoc(TypedDict):
+    """A bulk action and how far it is."""
+
+    id: str
+    action: str
+    state: str
+    filter: dict[str, Any]
+    to: dict[str, Any] | None
+    dry_run: bool
+    created_at: str
+    finished_at: str | None
+    total: int
+    looked: int
+    matched: int
+    done: int
+    failed: int
+    first_error: str | None
+
+
 class WorkflowDoc(TypedDict):
     """A workflow as the API answers it, with its first 1,000 jobs."""
 

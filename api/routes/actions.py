@@ -80,7 +80,7 @@ async def abort_action(request: Request, action_id: str) -> Response:
 
 
 def _id_of(once: Idempotency | None) -> str:
-    """Return a fresh id; for an Idempotency-Key always the same, which no fresh one can be."""
+    """Return a fresh id, or the one that always stands for this Idempotency-Key."""
     if once is None:
         return ids.new_id()
     return ids.encode(int.from_bytes(hashlib.sha256(f"{once.scope}:{once.key}".encode()).digest()[:16]))

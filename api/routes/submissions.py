@@ -22,7 +22,7 @@ router = APIRouter(tags=["submit"])
 _MOST_UNKNOWN: Final = 100
 _MOST_EDGES: Final = 500_000
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
-_REPLAYED: Final = {"Idempotency-Replayed": { "schema": {"type": "string", "enum": ["true"]}}}
+_REPLAYED: Final = {"Idempotency-Replayed": {"schema": {"type": "string", "enum": ["true"]}}}
 _FAILURES: Final = (
     problems.IDEMPOTENCY_CONFLICT,
     problems.UNIQUE_CONFLICT,
@@ -38,7 +38,11 @@ _FAILURES: Final = (
 
 def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
     created = {"description": "Stored", "model": model, "headers": headers}
-    repeated = {"description": "Stored before, by the same Idempotency-Key; or by those that hold the unique keys", "model": model, "headers": _REPLAYED}
+    repeated = {
+        "description": "Stored before, by the same Idempotency-Key; or by those that hold the unique keys",
+        "model": model,
+        "headers": _REPLAYED,
+    }
     return openapi.answers({201: created, 200: repeated}, *_FAILURES, *kinds)
 
 

@@ -6,57 +6,16 @@ from typing import Any
 
 import pytest
 from builders import after, claim, finish, jobs, new_job, submit
+from bulk_actions import FAILURE, act, counts, fail, found, order, statuses, work_off
 from servers import Bench
 
 from reaper.reaper import Reaper
 from workron import actions as module
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
-from workron.models import Job, NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique
-from workron.models.actions import Action, ActionFilter, ActionState, NewAction, Verb
+from workron.models import NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique
+from workron.models.actions import ActionFilter, ActionState, NewAction, Verb
 from workron.store import Store
-
-FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="disk full: /data")
-
-
-async def order(store: Store, verb: Verb, *, dry_run: bool = False, to: Any = (None, None), **where: Any) -> str:
-    new = NewAction(ids.new_id(), verb, ActionFilter(**where), *to, dry_run=dry_run)
-    return (await store.actions.order(new)).id
-
-
-async def work_off(store: Store, action: str) -> Action:
-    for _ in range(1000):
-        if not await store.actions.step("r"):
-            break
-    found = await store.actions.get(action)
-    assert found.state is not ActionState.RUNNING
-    return found
-
-
-async def act(store: Store, verb: Verb, **where: Any) -> Action:
-    return await work_off(store, await order(store, verb, **where))
-
-
-def counts(action: Action) -> tuple[int, int, int]:
-    return action.matched, action.done, action.failed
-
-
-async def statuses(store: Store, job_ids: list[str]) -> list[Status]:
-    return [job.status for job in await found(store, job_ids)]
-
-
-async def found(store: Store, job_ids: list[str]) -> list[Job]:
-    return [job for job in await store.jobs(job_ids) if job is not None]
-
-
-async def fail(store: Store, number: int, outcome: Outcome = FAILURE, **fields: Any) -> list[str]:
-    new = jobs(number, max_attempts=1, **fields)
-    await store.submit(new)
-    queue = fields.get("queue", "default")
-    for _ in new:
-        (got,) = await claim(store, queues=[queue])
-        await finish(store, got, outcome)
-    return [job.id for job in new]
 
 
 async def test_all_that_match_are_cancelled(store: Store) -> None:
@@ -352,56 +311,3 @@ async def test_a_damaged_job_spares_the_others(store: Store, bench: Bench) -> No
     await bench.client.rpush(bench.keys.job(failed[3]), "x")
     action = await act(store, Verb.RETRY)
     assert action.done >= 3
-
-
-async def test_a_finished_job_is_deleted(store: Store, bench: Bench) -> None:
-    (job_id,) = await submit(store, new_job())
-    with pytest.raises(Conflict, match="pending"):
-        await store.delete(job_id)
-    (got,) = await claim(store)
-    with pytest.raises(Conflict, match="running"):
-        await store.delete(job_id)
-    await finish(store, got)
-    await store.delete(job_id)
-    with pytest.raises(NotFound):
-        await store.job(job_id)
-    with pytest.raises(NotFound):
-        await store.delete(job_id)
-    assert [key async for key in bench.client.scan_iter(f"{bench.keys.prefix}*{job_id}*")] == []
-
-
-async def test_a_job_of_a_workflow_that_goes_on_is_not_deleted(store: Store) -> None:
-    workflow = await store.submit(jobs(2), as_workflow=True)
-    (got,) = await claim(store)
-    await finish(store, got)
-    with pytest.raises(Conflict, match="its workflow"):
-        await store.delete(got.id)
-    await store.cancel(workflow.ids[1])
-    for job_id in workflow.ids:
-        await store.delete(job_id)
-    with pytest.raises(NotFound):
-        await store.workflow(workflow.workflow or "")
-
-
-async def test_dependents_are_told_before_a_job_is_deleted(store: Store) -> None:
-    (parent,) = await submit(store, new_job())
-    children = jobs(900, depends_on=after(parent))
-    await store.submit(children)
-    (got,) = await claim(store)
-    from workron.models import Result
-
-    await store.attempts.finish([Result(got.id, got.fence, Outcome(None, exit_code=0))], worker="w1")
-    await store.delete(parent)
-    assert set(await statuses(store, [job.id for job in children])) == {Status.PENDING}
-
-
-async def test_an_array_is_deleted_with_its_tasks_but_no_task_alone(store: Store, bench: Bench) -> None:
-    (job_id,) = await submit(store, new_job(array=NewArray(ids.new_id(), 230)))
-    got = await claim(store, limit=100) + await claim(store, limit=100) + await claim(store, limit=100)
-    for one in got:
-        await finish(store, one)
-    with pytest.raises(Conflict, match="its array"):
-        await store.delete(got[0].id)
-    await store.delete(job_id)
-    assert [key async for key in bench.client.scan_iter(f"{bench.keys.job('')}*")] == []
-    assert await store.queues() == []

@@ -4,31 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, reap_all, submit
+from builders import after, claim, finish, new_job, reap_all, submit
 from servers import Bench
+from unique_keys import holder, refused, unique
 
+from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
-from workron.models import Idempotency, NewArray, OnConflict, Outcome, Reason, Status, Unique, Until
+from workron.listing import JobFilter
+from workron.models import NewArray, Outcome, Reason, Status
 from workron.policy import Policy
 from workron.store import Store
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
-
-
-def unique(on_conflict: str = "reject", key: str = "k", until: str = "finished", ttl_ms: int = 60_000) -> Unique:
-    return Unique(key, Until(until), OnConflict(on_conflict), ttl_ms)
-
-
-async def holder(bench: Bench, key: str = "k") -> str | None:
-    value = await bench.client.get(bench.keys.unique(key))
-    return None if value is None else value.decode()
-
-
-async def refused(store: Store, **fields: Any) -> str:
-    """Submit a job that is refused; return who is named."""
-    with pytest.raises(UniqueConflict) as caught:
-        await submit(store, new_job(unique=unique(), **fields))
-    return caught.value.job_id
 
 
 async def test_the_second_job_of_a_key_is_refused_and_told_who_holds_it(store: Store, bench: Bench) -> None:
@@ -37,13 +24,7 @@ async def test_the_second_job_of_a_key_is_refused_and_told_who_holds_it(store: S
     assert await holder(bench) == f"{first} 1"
     assert (await store.job(first)).unique == unique()
     await submit(store, new_job(unique=unique(key="other key, with words")))
-    assert len((await store.list_jobs(_any())).jobs) == 2
-
-
-def _any() -> Any:
-    from workron.listing import JobFilter
-
-    return JobFilter()
+    assert len((await store.list_jobs(JobFilter())).jobs) == 2
 
 
 async def test_the_holder_is_answered_instead(store: Store) -> None:
@@ -52,7 +33,7 @@ async def test_the_holder_is_answered_instead(store: Store) -> None:
     assert second.ids == (first,)
     assert second.returned
     assert second.stored_at_ms is None
-    assert len((await store.list_jobs(_any())).jobs) == 1
+    assert len((await store.list_jobs(JobFilter())).jobs) == 1
 
 
 async def test_a_waiting_holder_is_replaced(store: Store, bench: Bench) -> None:
@@ -82,8 +63,6 @@ async def test_a_running_holder_is_not_replaced(store: Store) -> None:
 
 
 async def test_an_array_that_has_started_is_not_replaced_and_one_that_waits_is(store: Store, bench: Bench) -> None:
-    from workron import ids
-
     def array() -> NewArray:
         return NewArray(ids.new_id(), 3)
 
@@ -192,8 +171,6 @@ async def test_a_rearmed_job_whose_key_is_taken_ends_cancelled(store: Store, ben
 
 
 async def test_tasks_are_not_run_again_while_the_key_of_their_array_is_taken(store: Store) -> None:
-    from workron import ids
-
     (first,) = await submit(store, new_job(unique=unique(), array=NewArray(ids.new_id(), 2), max_attempts=1))
     for _ in range(2):
         await finish(store, (await claim(store))[0], FAILURE)
@@ -257,119 +234,6 @@ async def test_of_many_replacements_at_once_the_last_is_left(store: Store, bench
     assert sorted(statuses) == [Status.CANCELLED] * 19 + [Status.PENDING]
     (got,) = await claim(store, limit=20)
     assert await holder(bench) == f"{got.id} 1"
-
-
-async def test_in_bulk_holders_stand_in_the_places_of_what_was_not_stored(store: Store) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    new = jobs(5)
-    for place, key in ((0, "k"), (2, "b"), (4, "b")):
-        new[place].unique = unique("return", key)
-    idempotency = Idempotency("s", "i", "f")
-    submitted = await store.submit(new, idempotency=idempotency)
-    assert submitted.ids == (first, new[1].id, new[2].id, new[3].id, new[2].id)
-    assert not submitted.returned
-    assert (await store.submit(new)).ids == submitted.ids  # the reply was lost
-    repeated = await store.submit(jobs(5), idempotency=idempotency)
-    assert repeated.ids == submitted.ids
-    assert repeated.repeated
-    assert len((await store.list_jobs(_any())).jobs) == 4
-
-
-async def test_in_bulk_a_refused_one_refuses_all(store: Store) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    new = jobs(3)
-    new[2].unique = unique()
-    with pytest.raises(UniqueConflict, match=first):
-        await store.submit(new)
-    new = jobs(2, unique=unique(key="twice"))
-    with pytest.raises(UniqueConflict, match=new[0].id):
-        await store.submit(new)
-    assert len((await store.list_jobs(_any())).jobs) == 1
-
-
-async def test_in_bulk_the_last_of_those_that_replace_each_other_is_left(store: Store) -> None:
-    new = jobs(3, unique=unique("replace"))
-    await store.submit(new)
-    assert [job.status for job in await store.jobs([job.id for job in new]) if job] == [
-        *(Status.CANCELLED, Status.CANCELLED, Status.PENDING)
-    ]
-
-
-async def test_when_all_are_held_nothing_is_stored(store: Store) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    submitted = await store.submit(jobs(2, unique=unique("return")), idempotency=Idempotency("s", "i", "f"))
-    assert submitted.ids == (first, first)
-    assert submitted.returned
-    again = await store.submit(jobs(2, unique=unique("return")), idempotency=Idempotency("s", "i", "f"))
-    assert again.ids == (first, first)
-    single = await store.submit([new_job(unique=unique("return"))], idempotency=Idempotency("s", "j", "f"))
-    await store.cancel(first)
-    again = await store.submit([new_job(unique=unique("return"))], idempotency=Idempotency("s", "j", "f"))
-    assert single.ids == again.ids == (first,)
-    assert again.repeated
-
-
-async def test_in_a_workflow_nothing_is_returned(store: Store) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    with pytest.raises(UniqueConflict, match=first):
-        await store.submit(jobs(2, unique=unique("return")), as_workflow=True)
-    with pytest.raises(UniqueConflict, match=first):
-        new = jobs(1000)
-        new[900].unique = unique("return")
-        await store.submit(new, as_workflow=True)
-    assert len((await store.list_jobs(_any())).jobs) == 1
-
-
-async def test_large_submissions_have_keys_too(store: Store, bench: Bench) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    new = jobs(1000)
-    for place, job in enumerate(new[1:], 1):
-        job.unique = unique("return", f"key {place % 990}")
-    new[0].unique = unique("return")
-    submitted = await store.submit(new, idempotency=Idempotency("s", "i", "f"))
-    expected = [first, *(job.id for job in new[1:990]), new[990].id, *(job.id for job in new[1:10])]
-    assert list(submitted.ids) == expected
-    repeated = await store.submit(jobs(1000), idempotency=Idempotency("s", "i", "f"))
-    assert repeated.ids == submitted.ids
-    assert await holder(bench, "key 5") == f"{new[5].id} 1"
-    assert len(await claim(store, limit=100)) == 100
-
-
-async def test_a_large_submission_that_is_refused_gives_its_keys_back(store: Store, bench: Bench) -> None:
-    (first,) = await submit(store, new_job(unique=unique()))
-    for conflict in ("reject", "replace"):
-        new = jobs(1000)
-        for place, job in enumerate(new[:900]):
-            job.unique = unique("return", f"key {place % 800}")
-        new[950].unique = unique(conflict)
-        with pytest.raises(UniqueConflict, match=first):
-            await store.submit(new)
-        assert [name async for name in bench.client.scan_iter(f"{bench.keys.unique('key')}*")] == []
-        assert (await store.job(first)).status is Status.PENDING
-
-
-async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: Store) -> None:
-    stage = store._scripts.stage
-    new = jobs(1000)
-    new[0].unique = unique()
-    staged = asyncio.Event()
-    go_on = asyncio.Event()
-
-    async def slowly(**fields: Any) -> Any:
-        reply = await stage(**fields)
-        staged.set()
-        await go_on.wait()
-        return reply
-
-    store._scripts.stage = slowly  # type: ignore[method-assign]
-    task = asyncio.create_task(store.submit(new))
-    await staged.wait()
-    for conflict in ("return", "replace"):
-        with pytest.raises(UniqueConflict, match=new[0].id):
-            await submit(store, new_job(unique=unique(conflict)))
-    go_on.set()
-    await task
-    assert (await store.submit([new_job(unique=unique("return"))])).ids == (new[0].id,)
 
 
 async def test_who_replaces_needs_no_further_room(bench: Bench) -> None:

@@ -27,6 +27,10 @@ Words = Annotated[
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a job")]
+SomeIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", show_default=False, help="ids of jobs; - reads them from stdin; or see --all"),
+]
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID", show_default=False, help="ids of jobs; - reads them from stdin")
 ]
@@ -143,7 +147,7 @@ class JobOptions:
             "no_retry_on_exit": _codes("--no-retry-on-exit", self.no_retry_on_exit),
             "timeout": seconds("--timeout", self.timeout),
             "delay": seconds("--delay", self.delay),
-            "run_at": _moment(self.run_at),
+            "run_at": moment("--run-at", self.run_at),
             "env": dict(_variable(item) for item in self.env or ()) or None,
             "cwd": cwd,
             "depends_on": [_dependency(item) for item in expand_ids(self.after or ())] or None,
@@ -247,15 +251,16 @@ def _json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _moment(text: str | None) -> str | None:
+def moment(option: str, text: str | None) -> str | None:
+    """Return the time given to an option, in UTC."""
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text).astimezone(UTC)
+        at = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         message = f"{text!r} is not a time; write it like 2030-01-31T18:00 or 2030-01-31T18:00:00+01:00"
-        raise typer.BadParameter(message, param_hint="--run-at") from None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+        raise typer.BadParameter(message, param_hint=option) from None
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
 
 
 def _variable(item: str) -> tuple[str, str]:
