@@ -77,7 +77,7 @@ def _allowed_methods(request: Request) -> list[str]:
     parameters = {
         method: len(child_scope["path_params"])
         for method in _METHODS
-        for route in request.app.routes
+        for route in reversed(request.app.routes)  # the first of those that fit is the one that answers
         for match, child_scope in [route.matches({**request.scope, "method": _answered_as(method)})]
         if match is Match.FULL
     }

@@ -71,7 +71,7 @@ end
 local function next_by_score(zset)
   local score, member = string.match(action.cursor or '', '^(%d+) (.*)$')
   if not score then
-    score, member = action.finished_after and by_change and tonumber(action.finished_after) - 1 or -1, '\255'
+    score, member = action.finished_after and by_change and tonumber(action.finished_after) - 1 or -1, '~' -- behind all ids
   end
   local from = rank_behind(zset, tonumber(score), member)
   local found, ids, places = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES'), {}, {}
