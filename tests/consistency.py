@@ -56,6 +56,7 @@ class Audit:
         found += await self._workflows()
         found += await self._arrays()
         found += await self._unique_keys()
+        found += await self._actions()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
             found += [f"{job_id}: {problem}" for problem in own_words(row)]
@@ -178,6 +179,24 @@ class Audit:
                 found.append(f"unique key {name} is held by run {run} of {holder}: {row.get('status')}")
             if await self._client.pttl(key) <= 0:
                 found.append(f"unique key {name} is held forever")
+        return found
+
+    async def _actions(self) -> list[str]:
+        """An action that goes on is on the list of those and has something to go over; one that has ended is forgotten."""
+        found = []
+        running = {one.decode() for one in await self._client.zrange(self._keys.actions_open, 0, -1)}
+        for action in [one.decode() for one in await self._client.zrange(self._keys.actions, 0, -1)]:
+            said = await self._hash(self._keys.action(action))
+            if not said:
+                continue
+            goes_on = said["state"] == "running"
+            forgotten = await self._client.pttl(self._keys.action(action)) > 0
+            rest = await self._client.exists(f"{self._keys.action(action)}:sources")
+            if goes_on != (action in running) or goes_on == forgotten or (rest and not goes_on):
+                found.append(f"action {action} is {said['state']}, against its list or its keys")
+            numbers = [int(said.get(name, "0")) for name in ("matched", "done", "failed")]
+            if "dry_run" not in said and numbers[0] != numbers[1] + numbers[2]:
+                found.append(f"action {action} has counted {numbers}")
         return found
 
     async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:

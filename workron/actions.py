@@ -18,7 +18,7 @@ from workron.models import Status
 from workron.models.actions import ACTS_ON, Action, ActionFilter, ActionState, NewAction, Verb
 from workron.scripts import Arg, Scripts
 
-LOOKS: Final = 400
+LOOKS: Final = 300
 STEP: Final = 100
 """Most jobs to look at, and to do something with, in one call."""
 LEASE_MS: Final = 2000
