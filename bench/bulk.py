@@ -67,10 +67,11 @@ def spread(took_ms: list[float]) -> str:
     return f"p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms of {len(took_ms)}"
 
 
-def longest_ms(server: Server) -> float:
-    """Return the longest script call since the statistics were cleared."""
+def longest(server: Server) -> str:
+    """Return the longest script call since the statistics were cleared, and how many were over 10 ms."""
     entries: list[dict[str, Any]] = server.client.slowlog_get(10_000)
-    return max((entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"EVAL")), default=0.0)
+    took_ms = [entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"EVAL")]
+    return f"{max(took_ms, default=0):.2f} ms ({sum(took > 10 for took in took_ms)} over 10 ms)"
 
 
 async def measure(server: Server, jobs: int) -> None:
@@ -111,7 +112,7 @@ async def work_off(server: Server, store: Store, other: Store, new: NewAction) -
     name = f"{new.verb}{', dry run' if new.dry_run else ''}"
     print(
         f"{name}: {ended.matched:,} jobs in {took_s:.1f} s, {ended.matched / took_s:,.0f} a second, in {rounds} steps, "
-        f"{cpu_s / rounds * 1000:.2f} ms of the server each; longest script call {longest_ms(server):.2f} ms; "
+        f"{cpu_s / rounds * 1000:.2f} ms of the server each; longest script call {longest(server)}; "
         f"another job meanwhile: {spread(meanwhile_ms)}"
     )
 

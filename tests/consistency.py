@@ -182,7 +182,7 @@ class Audit:
         return found
 
     async def _actions(self) -> list[str]:
-        """An action that goes on is on the list of those and has something to go over; one that has ended is forgotten."""
+        """An action that goes on is on the list of those; one that has ended is forgotten some day."""
         found = []
         running = {one.decode() for one in await self._client.zrange(self._keys.actions_open, 0, -1)}
         for action in [one.decode() for one in await self._client.zrange(self._keys.actions, 0, -1)]:
