@@ -96,12 +96,17 @@ async def test_a_dry_run_only_counts(store: Store) -> None:
 async def test_jobs_that_come_later_are_not_touched(store: Store) -> None:
     early = jobs(150)
     await store.submit(early)
+    with_an_early_id = new_job(id=ids.new_id())
+    await asyncio.sleep(0.003)
+    last = jobs(1)
+    await store.submit(last)
     action = await order(store, Verb.CANCEL)
     await store.actions.step("r")
     await asyncio.sleep(0.003)
-    late = jobs(150)
-    await store.submit(late)
-    assert counts(await work_off(store, action)) == (150, 150, 0)
+    late = [*jobs(150), with_an_early_id]
+    await store.submit(late[:150])
+    await store.submit(late[150:])
+    assert counts(await work_off(store, action)) == (151, 151, 0)
     assert set(await statuses(store, [job.id for job in late])) == {Status.PENDING}
 
 
@@ -305,9 +310,12 @@ async def test_actions_are_listed_newest_first_and_forgotten_after_a_week(store:
 
 @pytest.mark.damaged
 async def test_a_damaged_job_spares_the_others(store: Store, bench: Bench) -> None:
-    failed = await fail(store, 5)
-    await bench.client.set(f"{bench.keys.job(failed[1])}:parents", "x")
-    await bench.client.delete(bench.keys.job(failed[3]))
-    await bench.client.rpush(bench.keys.job(failed[3]), "x")
+    (array,) = await submit(store, new_job(array=NewArray(ids.new_id(), 2), delay_ms=60_000))
+    await store.cancel(array)
+    failed = await fail(store, 3)
+    await bench.client.delete(bench.keys.array(array), bench.keys.job(failed[1]))
+    await bench.client.rpush(bench.keys.array(array), "x")
+    await bench.client.rpush(bench.keys.job(failed[1]), "x")
     action = await act(store, Verb.RETRY)
-    assert action.done >= 3
+    assert counts(action) == (3, 2, 1)
+    assert action.first_error == f"{array}: its keys are damaged"

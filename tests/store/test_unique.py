@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, new_job, reap_all, submit
+from builders import after, claim, finish, jobs, new_job, reap_all, submit
 from servers import Bench
 from unique_keys import holder, refused, unique
 
@@ -168,6 +168,19 @@ async def test_a_rearmed_job_whose_key_is_taken_ends_cancelled(store: Store, ben
     await store.retry(child)
     assert (await store.job(child)).status is Status.BLOCKED
     assert await holder(bench) == f"{child} 3"
+
+
+async def test_a_job_whose_key_is_taken_stays_cancelled_when_all_it_waits_for_is_done(store: Store) -> None:
+    """Its parent was retried and done again before the edge was visited: it must not become pending."""
+    (parent,) = await submit(store, new_job(max_attempts=1))
+    await store.submit(jobs(450, depends_on=after(parent), queue="many"))
+    (child,) = await submit(store, new_job(depends_on=after(parent), unique=unique()))
+    await finish(store, (await claim(store))[0], FAILURE)
+    await submit(store, new_job(unique=unique(), delay_ms=60_000))
+    await store._scripts.retry(parent, "")
+    await finish(store, (await claim(store))[0])
+    await store.upkeep.propagate()
+    assert (await store.job(child)).status is Status.CANCELLED
 
 
 async def test_tasks_are_not_run_again_while_the_key_of_their_array_is_taken(store: Store) -> None:

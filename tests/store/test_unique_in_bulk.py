@@ -95,7 +95,7 @@ async def test_a_large_submission_that_is_refused_gives_its_keys_back(store: Sto
     for conflict in ("reject", "replace"):
         new = jobs(1000)
         for place, job in enumerate(new[:900]):
-            job.unique = unique("return", f"key {place % 800}")
+            job.unique = unique("return", f"key {place % 300}")
         new[950].unique = unique(conflict)
         with pytest.raises(UniqueConflict, match=first):
             await store.submit(new)
