@@ -12,7 +12,7 @@ from api import pages, problems
 from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.routes import claims, fleet, jobs, queues, reports, submissions, system, workers, workflows
+from api.routes import actions, claims, fleet, jobs, queues, reports, submissions, system, workers, workflows
 from workron.errors import StoreUnavailable, WorkronError
 from workron.settings import Settings
 
@@ -35,8 +35,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.context = Context(store, settings)
-    # /jobs/next goes before /jobs/{job_id}
-    modules = (submissions, claims, jobs, workflows, reports, workers, queues, fleet, system)
+    # /jobs/next and /jobs/actions go before /jobs/{job_id}
+    modules = (submissions, claims, actions, jobs, workflows, reports, workers, queues, fleet, system)
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
@@ -77,7 +77,7 @@ def _allowed_methods(request: Request) -> list[str]:
     parameters = {
         method: len(child_scope["path_params"])
         for method in _METHODS
-        for route in request.app.routes
+        for route in reversed(request.app.routes)  # the first of those that fit is the one that answers
         for match, child_scope in [route.matches({**request.scope, "method": _answered_as(method)})]
         if match is Match.FULL
     }

@@ -28,10 +28,10 @@ from api.fields import (
     fits,
     or_with_a_point,
 )
-from api.job_fields import ListOfExitCodes, Metadata, Retry, Tags
+from api.job_fields import ListOfExitCodes, Metadata, Retry, Tags, Unique
 from api.moments import AnyMoment, MomentToCome, is_before, to_ms
 from workron import ids, models
-from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, When
+from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, Until, When
 
 _ARRAY_SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [
@@ -116,6 +116,8 @@ class NewJob(Body):
     queue: QueueName = DEFAULT_QUEUE
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
     """9 is started first."""
+    unique: Unique | None = None
+    """A key that one job at a time holds, and what becomes of others that want it."""
     max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
     retry: Retry | None = None
     """How long to wait before a failed attempt is followed by the next."""
@@ -166,6 +168,8 @@ class NewJob(Body):
     def _consistent(self) -> Self:
         if (self.command is None) == (self.argv is None):
             raise ValueError("give exactly one of command and argv")
+        if self.array is not None and self.unique is not None and self.unique.until is Until.STARTED:
+            raise ValueError("an array holds its unique key until it has finished")
         if self.delay is not None and self.run_at is not None:
             raise ValueError("give at most one of delay and run_at")
         if self.deadline is not None or self.expires is not None:
@@ -212,6 +216,7 @@ class NewJob(Body):
             metadata=self.metadata,
             queue=self.queue,
             priority=self.priority,
+            unique=None if self.unique is None else self.unique.to_unique(),
             max_attempts=self.max_attempts,
             retry=None if self.retry is None else self.retry.to_policy(),
             retry_on_exit=self.retry_on_exit,

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from api.fields import NAME_PATTERN, Body, Seconds, or_with_a_point
-from workron import free_json
+from workron import free_json, models
+from workron.models import UNIQUE_MS, OnConflict, Until
 from workron.retries import RetryPolicy
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
@@ -50,6 +51,24 @@ def _keepable(value: Any) -> Any:
     if value is not None:
         free_json.write(value, free_json.MAX_RESULT)
     return value
+
+
+class Unique(Body):
+    """A key that one job at a time holds."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"key": "report:2030-01", "on_conflict": "reject"}]})
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
+    until: Until = Until.FINISHED
+    """Held until the job has ended, or only until it is started."""
+    on_conflict: OnConflict = OnConflict.RETURN
+    """When another job holds it: answer that one, refuse this one, or cancel that one if it still waits."""
+    ttl: Annotated[Seconds, Field(ge=1)] | None = None
+    """Seconds after which the key is free in any case; 24 hours by default."""
+
+    def to_unique(self) -> models.Unique:
+        ttl_ms = UNIQUE_MS if self.ttl is None else round(self.ttl * 1000)
+        return models.Unique(self.key, self.until, self.on_conflict, ttl_ms)
 
 
 ListOfExitCodes = Annotated[list[ExitCode | ExitCodes], Field(max_length=50), AfterValidator(in_order)]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems, work
+from api.action_bodies import NewBulkAction
 from api.bodies import Cancel, DrainTime, MoreJobs, NewJobs, NewWorkflow, QueueChange, Steering
 from api.gate import OPEN_PATHS
 from api.job_body import NewJob
@@ -19,7 +20,7 @@ from workron import __version__
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, MoreJobs, QueueChange, Steering, Cancel, DrainTime),
+    *(NewJob, NewJobs, NewWorkflow, MoreJobs, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )
@@ -52,6 +53,8 @@ class Problem(BaseModel):
     errors: list[Fault] = []
     job_ids: list[str] = []
     members: list[str] = []
+    job_id: str | None = None
+    key: str | None = None
     queue: str | None = None
     limit: int = 0
     waiting: int = 0

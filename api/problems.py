@@ -35,6 +35,7 @@ NOT_FOUND: Final = Kind("not-found", 404, "Not found")
 METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "This method is not allowed here")
 CONFLICT: Final = Kind("conflict", 409, "The state of the job forbids it")
 IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "This Idempotency-Key was used with another body")
+UNIQUE_CONFLICT: Final = Kind("unique-conflict", 409, "Another job holds the unique key")
 NOT_RUNNING: Final = Kind("not-running", 409, "The job does not run")
 LEASE_LOST: Final = Kind("lease-lost", 409, "The lease of this attempt is lost")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
@@ -55,6 +56,7 @@ KINDS: Final = (
     METHOD_NOT_ALLOWED,
     CONFLICT,
     IDEMPOTENCY_CONFLICT,
+    UNIQUE_CONFLICT,
     NOT_RUNNING,
     LEASE_LOST,
     TOO_LARGE,
@@ -76,6 +78,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.NotFound: NOT_FOUND,
     errors.Conflict: CONFLICT,
     errors.IdempotencyConflict: IDEMPOTENCY_CONFLICT,
+    errors.UniqueConflict: UNIQUE_CONFLICT,
     errors.NotRunning: NOT_RUNNING,
     errors.LeaseLost: LEASE_LOST,
     errors.StoreUnavailable: STORE_UNAVAILABLE,
@@ -149,6 +152,8 @@ def _extras(error: errors.WorkronError) -> dict[str, object]:
             return {"job_ids": list(error.job_ids[:_MOST_ITEMS])}
         case errors.DependencyCycle():
             return {"members": list(error.members)}
+        case errors.UniqueConflict():
+            return {"job_id": error.job_id, "key": error.key}
         case errors.NotRunning():
             return {"code": "not_running"}
         case errors.LeaseLost():

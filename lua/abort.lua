@@ -1,5 +1,5 @@
 -- abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
--- uses: core queues
+-- uses: core unique queues
 --
 -- ARGV[1]  batch    id of the submission
 -- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
@@ -17,19 +17,32 @@ end
 if state == 'staging' then
   redis.call('HSET', batch_key, 'state', 'aborted')
 end
+
+-- Give back the unique key that a job was staged with.
+local function free_staged(id)
+  local row = redis.call('HMGET', job_key(id), 'unique', 'run')
+  local unique = parse_unique(row[1])
+  if unique then
+    free_key(unique, id, row[2] or '1')
+  end
+end
+
 local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
-for ids in string.gmatch(chunk, '([^\n|]+)[^\n]*') do
+for ids, status in string.gmatch(chunk, '([^\n|]+)|(%a*)[^\n]*') do
   for id in string.gmatch(ids, '%S+') do
+    if status == '' then -- those that hold something are among these
+      free_staged(id)
+    end
     redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')
   end
 end
 -- Nothing of it was admitted: all the room that it had is free again.
 local reserved = redis.call('LPOP', batch_key .. ':reserved') or ''
-for queue, number in string.gmatch(reserved, '(%S+) (%d+)') do
+for queue, number in string.gmatch(reserved, '(%S+) (%-?%d+)') do
   count(queue_key(queue), 'reserved', -tonumber(number))
 end
 flush()
-for queue in string.gmatch(reserved, '(%S+) %d+') do
+for queue in string.gmatch(reserved, '(%S+) %-?%d+') do
   forget_if_empty(queue)
 end
 if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
@@ -38,4 +51,5 @@ end
 -- The state stays for a while: a chunk that was delayed must not begin the batch anew.
 redis.call('PEXPIRE', batch_key, 3600000)
 redis.call('ZREM', P .. 'batches', batch)
+redis.call('UNLINK', P .. 'returned:' .. batch)
 return { 'ABORTED' }

@@ -1,5 +1,5 @@
 -- open: make a large submission visible at once, when all its chunks are there. `admit` then puts its jobs to work.
--- uses: core submissions
+-- uses: core unique submissions conflicts
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged
@@ -25,7 +25,7 @@ if state == 'open' then
 end
 if state ~= 'staging' then
   -- Admitted already, when the reply to this very call was lost; else the sweep gave it up.
-  if state ~= 'aborted' and redis.call('EXISTS', job_key(first)) == 1 then
+  if state ~= 'aborted' and (redis.call('EXISTS', job_key(first)) == 1 or was_returned(first)) then
     return { 'OPEN', 0 }
   end
   return { 'CLOSED' }

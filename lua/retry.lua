@@ -1,25 +1,14 @@
 -- retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core timers ends edges arrays workflows
+-- uses: core timers unique ends edges arrays workflows tasks
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one
 --
--- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run}
--- or {"UNKNOWN"}; propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
+-- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run},
+-- {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}; propagate: 1 when edges are left to visit; tasks: 1 when `array` is to go on
 
 local id, run = ARGV[1], ARGV[2]
 local EDGES = 200
-
--- Have those of the tasks run again that have not succeeded.
-local function retry_tasks(head)
-  local skip = array_key(head.id) .. ':skip'
-  local number = redis.call('SCARD', skip)
-  count(array_key(head.id), 'cancelled', -number)
-  count(queue_key(head.queue), 'reserved', number)
-  redis.call('UNLINK', skip)
-  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
-  work_on_array(head.id)
-end
 
 local job = read(id)
 if not visible(job) then
@@ -38,11 +27,14 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
-resume_workflow(job)
-start_anew(job)
-if is_array(job) then
-  retry_tasks(job)
+local holder, key = kept_off_by(head_of(job))
+if holder then
+  return { 'HELD', holder, key }
 end
+if is_array(job) and redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+  return { 'UNKNOWN' }
+end
+run_anew(job)
 flush()
 local propagating = propagate(EDGES)
 flush()

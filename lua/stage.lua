@@ -1,5 +1,5 @@
 -- stage: store one chunk of a large submission, not visible yet.
--- uses: core timers ends edges submissions limits
+-- uses: core timers unique ends edges submissions limits conflicts
 --
 -- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
 -- fields.
@@ -17,7 +17,7 @@
 -- Chunks are stored in their order; EARLY: the one before is not there yet.
 --
 -- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
--- {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
+-- {"HELD", holder, key} (see lib/conflicts), {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local size, reserve = tonumber(ARGV[6]), ARGV[7]
@@ -29,7 +29,7 @@ if before then
 end
 local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
   'chunk:' .. tonumber(chunk) - 1))
-if state == 'open' or not state and chunk == '0' and redis.call('EXISTS', job_key(ARGV[8])) == 1 then
+if state == 'open' or not state and chunk == '0' and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or was_returned(batch)) then
   return { 'STORED', 0 } -- this very submission was stored before
 end
 if state and state ~= 'staging' then
@@ -54,7 +54,18 @@ if refused then
   return refused
 end
 made_at = made_at or int(NOW) -- one time for all jobs of the submission
-local jobs = parse_jobs(8, size, tonumber(made_at))
+local parsed = parse_jobs(8, size, tonumber(made_at))
+
+-- Nobody is replaced before it is certain that the submission will be there.
+local function never()
+  return false
+end
+
+local plan, held = meet_holders(parsed, workflow, batch, never)
+if not plan then
+  return held
+end
+local jobs = plan.kept
 local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
@@ -98,7 +109,34 @@ local function lines_of(jobs)
   return table.concat(lines, '\n')
 end
 
+-- Those that are stored: not a job's further edges, where a holder of its unique key was returned for it.
+local function stored(all)
+  local some = {}
+  for _, job in ipairs(all) do
+    if job.last > job.first or redis.call('EXISTS', job_key(job.id)) == 1 then
+      some[#some + 1] = job
+    end
+  end
+  return some
+end
+
+-- Give back the room that was reserved for jobs which are not stored.
+local function return_room(all)
+  local freed = {}
+  for _, job in ipairs(all) do
+    if plan.returned[job.id] then
+      freed[job.queue] = (freed[job.queue] or 0) + 1 + tonumber(job.array_size or 0)
+    end
+  end
+  for queue, number in pairs(freed) do
+    redis.call('RPUSH', batch_key .. ':reserved', queue .. ' -' .. int(number))
+    count(queue_key(queue), 'reserved', -number)
+  end
+  flush()
+end
+
 local children, whole = {}, {}
+jobs = stored(jobs)
 for _, job in ipairs(jobs) do
   store_edges(job, children)
 end
@@ -110,6 +148,7 @@ for _, job in ipairs(jobs) do
     stage_edges(job)
   end
 end
+take_keys(plan)
 store_children(children, jobs)
 redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
 redis.call('ZADD', P .. 'batches', int(NOW), batch)
@@ -122,5 +161,8 @@ if reserve ~= '' then
     count(queue_key(queue), 'reserved', number)
   end
   flush()
+end
+if note_returned(plan, batch, key) then
+  return_room(parsed)
 end
 return { 'STAGED' }

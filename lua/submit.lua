@@ -1,5 +1,5 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core timers ends edges arrays workflows gates expiry claims submissions limits
+-- uses: core timers unique ends edges arrays workflows gates expiry claims submissions limits conflicts
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
@@ -7,13 +7,15 @@
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED", now_ms}, now_ms 0 if it was stored before; {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"RETURNED", id} of the job that holds the unique key of the only one;
+-- {"HELD", holder, key} (see lib/conflicts); {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
 -- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why},
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
 local limits = read_limits()
 local made_at = NOW_TEXT
+local EDGES = 100
 
 -- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
 local function write_jobs(jobs, workflow)
@@ -59,14 +61,62 @@ local function enter_jobs(jobs)
   return ids
 end
 
+local replaced_any = false
+
+-- The jobs and the room that a plan needs: who is replaced leaves its own.
+local function sizes_for(plan)
+  local sizes = sizes_of(plan.kept)
+  for id in pairs(plan.replaced) do
+    local other = read(id)
+    if other then
+      sizes[other.queue] = (sizes[other.queue] or 0) - 1 - tonumber(other.array_size or 0)
+    end
+  end
+  return sizes
+end
+
+local function replace_holders(plan)
+  for id, by in pairs(plan.replaced) do
+    cancel(read(id), { error = 'replaced by job ' .. by })
+    replaced_any = true
+  end
+end
+
+local function is_replaceable(other)
+  return not other.status or not (is_array(other) and array_row(other.id).started)
+end
+
+-- Whether jobs were stored before that have these ids: the reply to this very call was lost then.
+local function is_repeat(jobs)
+  if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
+    return true
+  end
+  return jobs[2] and jobs[1].unique and was_returned(jobs[1].id)
+end
+
 local function submit(key, fingerprint, about, name, size, jobs)
   local workflow, adding = parse_workflow(about)
   local before = earlier(key, fingerprint)
   if before then
     return before
   end
-  if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
-    return { 'STORED', 0 } -- the reply to this very call was lost before
+  if is_repeat(jobs) then
+    return { 'STORED', 0 }
+  end
+  local first, single = jobs[1].id, not jobs[2]
+  local plan, held = meet_holders(jobs, workflow, '', is_replaceable)
+  if not plan then
+    return held
+  end
+  if single and plan.returned[first] then
+    remember(key, fingerprint, plan.returned[first], '1', '')
+    return { 'RETURNED', plan.returned[first] }
+  end
+  jobs = plan.kept
+  if #jobs == 0 then
+    note_returned(plan, first, key)
+    remember(key, fingerprint, first, size, workflow)
+    return { 'STORED', 0 }
   end
   local closed = adding and refuses_jobs(workflow)
   if closed then
@@ -75,7 +125,7 @@ local function submit(key, fingerprint, about, name, size, jobs)
   if limits.full then
     return no_memory(limits)
   end
-  local sizes = sizes_of(jobs)
+  local sizes = sizes_for(plan)
   local refused = too_many(limits, sizes)
   if refused then
     return refused
@@ -94,7 +144,10 @@ local function submit(key, fingerprint, about, name, size, jobs)
     store_workflow(about, made_at, size, name)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
-  remember(key, fingerprint, ids[1], size, workflow)
+  replace_holders(plan)
+  take_keys(plan)
+  note_returned(plan, first, key)
+  remember(key, fingerprint, first, size, workflow)
   return { 'STORED', NOW }
 end
 
@@ -109,5 +162,9 @@ for queue, jobs in pairs(fresh) do
   hand_out(queue, jobs, queue_row(queue).pending)
 end
 flush()
+if replaced_any then
+  propagate(EDGES)
+  flush()
+end
 flush_remembered(ttl_ms)
 return answers

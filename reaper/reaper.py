@@ -1,7 +1,7 @@
 """The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader.
 
-Leases are looked at on a timer of their own: what else there is to do takes as long as it takes, and a pass that comes
-late would be taken for an outage of everybody.
+Leases are looked at on a timer of their own, and so are bulk actions: what else there is to do takes as long as it
+takes, and a pass that comes late would be taken for an outage of everybody.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from workron import ids
 from workron.errors import StoreUnavailable
 from workron.outage import Outage
 from workron.signals import happens
@@ -35,10 +36,12 @@ class Housekeeping:
 
 
 class Reaper:
-    """`reap` and `keep_house` do one pass each, `run` repeats them."""
+    """`reap`, `keep_house` and `act` do one pass each, `run` repeats them."""
 
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
+        self._actions = store.actions
+        self._name = ids.new_id()
         self._every_s = every_s
         self._outage = Outage()
         self._swept_at = self._measured_at = time.monotonic()
@@ -46,7 +49,7 @@ class Reaper:
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until told to stop."""
         log.info("reaper ready", every_s=self._every_s)
-        loops = [asyncio.create_task(self._repeat(do, stopping)) for do in (self.reap, self.keep_house)]
+        loops = [asyncio.create_task(self._repeat(do, stopping)) for do in (self.reap, self.keep_house, self.act)]
         try:
             stop = asyncio.create_task(stopping.wait())
             await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
@@ -87,6 +90,19 @@ class Reaper:
         tidied = await self._upkeep.tidy()
         await self._measure_now_and_then()
         return Housekeeping(tidied, await self._sweep_now_and_then())
+
+    async def act(self) -> int:
+        """Work at bulk actions until none is left to this reaper; returns the number of rounds.
+
+        After each round it waits as long as that took: half of Redis' time is for the others.
+        """
+        rounds = 0
+        while True:
+            began = time.monotonic()
+            if not await self._actions.step(self._name):
+                return rounds
+            rounds += 1
+            await asyncio.sleep(time.monotonic() - began)
 
     async def _measure_now_and_then(self) -> None:
         if time.monotonic() - self._measured_at >= MEASURE_EVERY_S:

@@ -76,6 +76,8 @@ class Audit:
         found += await self._running_and_scheduled()
         found += await self._workflows()
         found += await self._arrays()
+        found += await self._unique_keys()
+        found += await self._actions()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
             found += [f"{job_id}: {problem}" for problem in own_words(row)]
@@ -212,6 +214,39 @@ class Audit:
             ended = sum(tasks[status] for status in TERMINAL) == int(row["array_size"])
             if ended != (row["status"] in TERMINAL):
                 found.append(f"array {job_id} is {row['status']} with {dict(tasks)}")
+        return found
+
+    async def _unique_keys(self) -> list[str]:
+        """A key names a job that has not ended, in its present run, and says it; it is not held forever."""
+        found = []
+        async for key in self._client.scan_iter(f"{self._keys.unique('')}*", count=1000):
+            holder, _, run = (await self._client.get(key) or b"").decode().partition(" ")
+            row = await self._hash(self._keys.job(holder))
+            name = key.decode().removeprefix(self._keys.unique(""))
+            if row.get("unique", "").split(" ", 3)[3:] != [name] or "u" not in row.get("holds", ""):
+                found.append(f"unique key {name} names {holder}, which does not say so")
+            if row.get("status") in TERMINAL or row.get("run", "1") != run:
+                found.append(f"unique key {name} is held by run {run} of {holder}: {row.get('status')}")
+            if await self._client.pttl(key) <= 0:
+                found.append(f"unique key {name} is held forever")
+        return found
+
+    async def _actions(self) -> list[str]:
+        """An action that goes on is on the list of those; one that has ended is forgotten some day."""
+        found = []
+        running = {one.decode() for one in await self._client.zrange(self._keys.actions_open, 0, -1)}
+        for action in [one.decode() for one in await self._client.zrange(self._keys.actions, 0, -1)]:
+            said = await self._hash(self._keys.action(action))
+            if not said:
+                continue
+            goes_on = said["state"] == "running"
+            forgotten = await self._client.pttl(self._keys.action(action)) > 0
+            rest = await self._client.exists(f"{self._keys.action(action)}:sources")
+            if goes_on != (action in running) or goes_on == forgotten or (rest and not goes_on):
+                found.append(f"action {action} is {said['state']}, against its list or its keys")
+            numbers = [int(said.get(name, "0")) for name in ("matched", "done", "failed")]
+            if "dry_run" not in said and numbers[0] != numbers[1] + numbers[2]:
+                found.append(f"action {action} has counted {numbers}")
         return found
 
     async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:

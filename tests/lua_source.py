@@ -141,10 +141,18 @@ class Script(Source):
     @cached_property
     def reached(self) -> set[str]:
         """Return the library functions that the body, or what is always run of the library, calls, directly or not."""
-        reached: set[str] = set()
-        to_visit = self.calls(self.library_functions)
+        always = set()
         for file in self.library.keys() & self.uses:
-            to_visit |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
+            always |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
+        return self._reached_from(self.calls(self.library_functions) | always)
+
+    @cached_property
+    def reached_by_itself(self) -> set[str]:
+        """Return the library functions that the body calls, directly or not."""
+        return self._reached_from(self.calls(self.library_functions))
+
+    def _reached_from(self, to_visit: set[str]) -> set[str]:
+        reached: set[str] = set()
         while to_visit:
             name = to_visit.pop()
             reached.add(name)

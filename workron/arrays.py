@@ -7,7 +7,15 @@ from contextlib import suppress
 from typing import Final
 
 from workron.chunks import MAX_BYTES
-from workron.errors import Conflict, InvalidRequest, NotFound, StoreFull, StoreUnavailable, UnknownDependency
+from workron.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    StoreFull,
+    StoreUnavailable,
+    UniqueConflict,
+    UnknownDependency,
+)
 from workron.models import Job, NewJob
 from workron.scripts import Scripts
 
@@ -76,6 +84,8 @@ class Arrays:
                     counted.update(word.decode() for word in words)
                 case [b"NOT_STARTED", status]:
                     raise Conflict(f"job {job_id} has not started its tasks: it is {status.decode()}")
+                case [b"HELD", holder, key]:
+                    raise UniqueConflict(holder.decode(), key.decode())
                 case [b"UNKNOWN"]:
                     raise NotFound("job", job_id)
         await self.work_on_quietly(job_id)

@@ -14,6 +14,7 @@ from workron.models import (
     DEFAULT_QUEUE,
     Dependency,
     NewJob,
+    Unique,
     When,
 )
 from workron.scripts import Arg
@@ -67,6 +68,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("queue", job.queue)
     if job.priority != DEFAULT_PRIORITY:
         parts += ("priority", str(job.priority))
+    if job.unique is not None:
+        parts += ("unique", _unique(job.unique))
     if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
         parts += ("max_attempts", str(job.max_attempts))
     if job.retry is not None or job.retry_on_exit or job.no_retry_on_exit:
@@ -87,11 +90,17 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("final", "1")
     if job.array is not None:
         holds += "A"
+    if job.unique is not None:
+        holds = "u" + holds  # it may end a job where others would set their timers
     if holds:
         parts += ("holds", holds)
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts
+
+
+def _unique(unique: Unique) -> str:
+    return f"{unique.until} {unique.on_conflict} {unique.ttl_ms} {unique.key}"
 
 
 def _more(job: NewJob) -> bytes:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
-from workron.documents import ExplanationDoc, HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
+from workron.documents import ActionDoc, ExplanationDoc, HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
 from workron.errors import ApiProblem, InvalidRequest, NotFound
 from workron.transport import ANSWER_S, PATIENCE_S, Transport
 
@@ -116,6 +116,26 @@ class Client:
             if problem.status == 409 and (job := self.job(job_id))["run"] > run:
                 return job
             raise
+
+    def delete(self, job_id: str) -> None:
+        """Forget a job that has ended; ApiProblem with status 404 also if a repeat finds it gone."""
+        self._transport.document("DELETE", _path("jobs", job_id))
+
+    def order_action(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> ActionDoc:
+        """Order a bulk action; the body is that of `POST /jobs/actions`."""
+        return cast(ActionDoc, self._submit("/jobs/actions", body, idempotency_key))
+
+    def actions(self) -> list[ActionDoc]:
+        """Return the latest bulk actions, the newest first."""
+        return cast(list[ActionDoc], self._get("/jobs/actions")["data"])
+
+    def action(self, action_id: str) -> ActionDoc:
+        """Return a bulk action with how far it is."""
+        return cast(ActionDoc, self._get(_path("jobs/actions", action_id)))
+
+    def abort_action(self, action_id: str) -> ActionDoc:
+        """End a bulk action where it is."""
+        return cast(ActionDoc, self._post(_path("jobs/actions", action_id, "abort"), {}))
 
     def output(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
         """Yield the output of the latest attempt from byte `offset`; with `follow`, as it comes.
@@ -224,5 +244,5 @@ def _queue_path(queue: str, action: str = "") -> str:
 
 def _path(kind: str, ident: str, action: str = "") -> str:
     if not ident.isalnum():
-        raise NotFound(kind.removesuffix("s"), ident)
+        raise NotFound(kind.rpartition("/")[2].removesuffix("s"), ident)
     return f"/{kind}/{quote(ident)}" + (f"/{action}" if action else "")

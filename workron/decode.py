@@ -18,6 +18,7 @@ from workron.models import (
     Dependency,
     DependencyState,
     Job,
+    OnConflict,
     Output,
     Parent,
     QueueState,
@@ -25,6 +26,8 @@ from workron.models import (
     Reason,
     Status,
     Task,
+    Unique,
+    Until,
     When,
     WorkerInfo,
 )
@@ -79,6 +82,14 @@ def timer(fields: Row, name: str) -> int | None:
     return int(fields["created_at"]) + after_ms if at_ms is None and after_ms is not None else at_ms
 
 
+def unique(said: str | None) -> Unique | None:
+    """A job's unique key: `<until> <on_conflict> <ttl_ms> <key>`."""
+    if said is None:
+        return None
+    until, on_conflict, ttl_ms, key = said.split(" ", 3)
+    return Unique(key, Until(until), OnConflict(on_conflict), int(ttl_ms))
+
+
 def job(
     job_id: str,
     fields: Row,
@@ -107,6 +118,7 @@ def job(
         progress=text(fields.get("progress")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
+        unique=unique(text(fields.get("unique"))),
         attempts=number(fields.get("attempts")) or 0,
         max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
         retry=retry,

@@ -40,6 +40,15 @@ class RetryDoc(TypedDict):
     jitter: float | None
 
 
+class UniqueDoc(TypedDict):
+    """A key that one job at a time holds, and what becomes of others that want it."""
+
+    key: str
+    until: str
+    on_conflict: str
+    ttl: float
+
+
 class JobDoc(TypedDict):
     """A job as the API answers it."""
 
@@ -58,6 +67,7 @@ class JobDoc(TypedDict):
     progress: float | str | None
     queue: str
     priority: int
+    unique: UniqueDoc | None
     attempts: int
     max_attempts: int
     retry: RetryDoc | None
@@ -92,6 +102,25 @@ class ExplanationDoc(TypedDict):
     reason: str | None
     sentence: str
     facts: dict[str, Any]
+
+
+class ActionDoc(TypedDict):
+    """A bulk action and how far it is."""
+
+    id: str
+    action: str
+    state: str
+    filter: dict[str, Any]
+    to: dict[str, Any] | None
+    dry_run: bool
+    created_at: str
+    finished_at: str | None
+    total: int
+    looked: int
+    matched: int
+    done: int
+    failed: int
+    first_error: str | None
 
 
 class WorkflowDoc(TypedDict):

@@ -8,6 +8,7 @@
     ├── NotFound             no such job or workflow
     ├── Conflict             the state of the job, or its run, forbids it
     │   ├── IdempotencyConflict  the key was used before with another body
+    │   ├── UniqueConflict       another job holds the unique key
     │   ├── NotRunning           a worker reports on a job that does not run
     │   └── LeaseLost            a worker reports on a job that another attempt runs by now
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
@@ -77,6 +78,15 @@ class Conflict(WorkronError):
 
 class IdempotencyConflict(Conflict):
     """This Idempotency-Key was used before, with another request body."""
+
+
+class UniqueConflict(Conflict):
+    """Another job holds the unique key."""
+
+    def __init__(self, job_id: str, key: str) -> None:
+        super().__init__(f"job {job_id} holds the unique key {key}")
+        self.job_id = job_id
+        self.key = key
 
 
 class NotRunning(Conflict):

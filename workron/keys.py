@@ -17,6 +17,8 @@ class Keys:
         self.workers: Final = f"{self.prefix}workers"
         self.batches: Final = f"{self.prefix}batches"
         self.arrays: Final = f"{self.prefix}arrays"
+        self.actions: Final = f"{self.prefix}actions"
+        self.actions_open: Final = f"{self.prefix}actions:open"
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
@@ -73,3 +75,14 @@ class Keys:
 
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"
+
+    def unique(self, key: str) -> str:
+        """Who holds a unique key."""
+        return f"{self.prefix}unique:{key}"
+
+    def returned(self, first: str) -> str:
+        """The jobs of a submission that were not stored, with those that held their unique keys."""
+        return f"{self.prefix}returned:{first}"
+
+    def action(self, action: str) -> str:
+        return f"{self.prefix}action:{action}"

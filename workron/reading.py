@@ -92,6 +92,16 @@ class Reader:
         found = await self.read([("EXISTS", self._keys.job(job_id)) for job_id in ids])
         return [job_id for job_id, exists in zip(ids, found, strict=True) if exists == 0]
 
+    async def returned(self, first: str) -> dict[str, str]:
+        """Return which jobs of a submission were not stored, and who held their unique keys."""
+        found: dict[str, str] = {}
+        cursor: Any = 0
+        while True:
+            cursor, page = await self._connection.call("HSCAN", self._keys.returned(first), cursor, "COUNT", PAGE)
+            found |= {name: holder.decode() for name, holder in decode.row(page).items()}
+            if int(cursor) == 0:
+                return found
+
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
         """Turn hashes into jobs: adds last heartbeats, the states of parents, and what there is to know of arrays."""
         asked: dict[tuple[str, str], Command] = {}

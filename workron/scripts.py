@@ -24,7 +24,7 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
      "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget"}
+     "gate", "purge", "forget", "delete", "act", "halt"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -181,6 +181,20 @@ class Scripts:
 
     async def retry(self, job_id: str, run: str) -> Any:
         return await self._run("retry", job_id, run, repeat=False)
+
+    async def delete(self, job_id: str) -> Any:
+        return await self._run("delete", job_id)
+
+    async def order(
+        self, action: str, fingerprint: str, statuses: str, queue: str, workflow: str, fields: Sequence[Arg]
+    ) -> Any:
+        return await self._run("order", action, fingerprint, statuses, queue, workflow, *fields)
+
+    async def halt(self, action: str, keep_ms: int) -> Any:
+        return await self._run("halt", action, keep_ms)
+
+    async def act(self, action: str, reaper: str, lease_ms: int, looks: int, limit: int, keep_ms: int) -> Any:
+        return await self._run("act", action, reaper, lease_ms, looks, limit, keep_ms)
 
     async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str) -> Any:
         return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess)

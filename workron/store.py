@@ -2,6 +2,7 @@
 
     Store            submit, cancel, retry; read jobs, wait for them     what the API calls
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
+    Store.actions    bulk actions: ordered by the API, worked off by the reaper
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -11,15 +12,19 @@ to repeat then, because it is idempotent by id, request id or fence; `cancel` an
 import math
 import time
 from collections.abc import AsyncIterator, Sequence, Set
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from workron import ids
+from workron.actions import Actions
 from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.errors import Conflict, InvalidRequest, NotFound, StoreRefused, StoreUnavailable, StoreUnsuitable
+from workron.errors import (
+    StoreRefused,
+    StoreUnsuitable,
+)
 from workron.explain import Explainer, Explanation
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
@@ -46,6 +51,7 @@ from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
 from workron.settings import Settings
 from workron.signals import happens
+from workron.steering import Steering
 from workron.submission import Submitter
 from workron.upkeep import Upkeep
 
@@ -76,14 +82,16 @@ class Store:
         self._reader = Reader(connection, self._keys)
         self._arrays = Arrays(self._scripts)
         self._queues = Queues(self._scripts)
-        self._submitter = Submitter(self._scripts, self._reader.missing, self._arrays)
+        self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
         self._listing = Listing(connection, self._keys, self._reader)
         self._explainer = Explainer(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
+        self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
         )
+        self._steering = Steering(self._scripts, self._arrays, self.upkeep)
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -154,7 +162,7 @@ class Store:
         """Cancel jobs that are ready to run in a queue; returns how many, and whether there was no time for others."""
         cancelled, more = await self._queues.purge(queue, within_s)
         if cancelled:
-            await self._propagate_quietly()
+            await self._steering.propagate_quietly()
         return cancelled, more
 
     async def remove_queue(self, queue: str) -> None:
@@ -184,7 +192,7 @@ class Store:
         await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
-        flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if any(job.final for job in jobs) else "")
+        flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if [job for job in jobs if job.final] else "")
         if flags:
             _mark(jobs, "w")
         return await self._submitter.submit(
@@ -200,71 +208,22 @@ class Store:
     # --- steering -----------------------------------------------------------------------------------------------------
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
-        """End a waiting job at once, or have a running command stopped; Conflict if it has ended or runs anew.
-
-        `cascade`: cancel also all that depends on it, however far; that goes on in steps, by anybody.
-        """
-        match await self._scripts.cancel(job_id, "" if run is None else str(run), cascade=cascade):
-            case [word, propagating, tasks] if word in (b"CANCELLED", b"CANCELLING"):
-                if propagating:
-                    await self._propagate_quietly()
-                if tasks:
-                    await self._arrays.work_on_quietly(job_id)
-                return Cancelled(word.decode().lower())
-            case [b"ENDED", status]:
-                raise Conflict(f"job {job_id} has already ended: {status.decode()}")
-            case reply:
-                raise _not_this_run(reply, job_id, run)
+        return await self._steering.cancel(job_id, run, cascade=cascade)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
-        """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
-        match await self._scripts.retry(job_id, "" if run is None else str(run)):
-            case [b"RETRIED", propagating, tasks]:
-                if propagating:
-                    await self._propagate_quietly()
-                if tasks:
-                    await self._arrays.work_on_quietly(job_id)
-            case [b"NOT_ENDED", status]:
-                raise Conflict(f"job {job_id} has not ended: {status.decode()}")
-            case [b"SUCCEEDED"]:
-                raise Conflict(f"job {job_id} is done; submit it again to run it again")
-            case [b"SKIPPED", cause]:
-                raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
-            case reply:
-                raise _not_this_run(reply, job_id, run)
+        await self._steering.retry(job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
-        """Cancel all jobs of a workflow that have not ended, but the final one; Conflict if all have ended."""
-        match await self._scripts.stop(workflow):
-            case [b"STOPPED", propagating]:
-                if propagating:
-                    await self._propagate_quietly()
-            case [b"FINISHED"]:
-                raise Conflict(f"workflow {workflow} has already ended")
-            case [b"UNKNOWN"]:
-                raise NotFound("workflow", workflow)
-            case reply:
-                raise AssertionError(f"unknown reply: {reply!r}")
+        await self._steering.cancel_workflow(workflow)
+
+    async def delete(self, job_id: str) -> None:
+        await self._steering.delete(job_id)
 
     async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
-        return await self._tasks(job_id, "cancel", indexes)
+        return await self._steering.cancel_tasks(await self.job(job_id), indexes)
 
     async def retry_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        """Run some of an array's tasks again; answers how many are `retried`, `ended` well, or have `not_ended`."""
-        return await self._tasks(job_id, "retry", indexes)
-
-    async def _tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
-        array = (await self.job(job_id)).array
-        if array is None:
-            raise Conflict(f"job {job_id} has no array")
-        if indexes and max(indexes) >= array.size:
-            raise InvalidRequest(f"job {job_id} has the tasks 0 to {array.size - 1}", field="tasks")
-        return await self._arrays.tasks(job_id, what, indexes)
-
-    async def _propagate_quietly(self) -> None:
-        with suppress(StoreUnavailable):  # the reaper goes on
-            await self.upkeep.propagate()
+        return await self._steering.retry_tasks(await self.job(job_id), indexes)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -330,12 +289,3 @@ class Store:
 def _mark(jobs: Sequence[NewJob], letters: str) -> None:
     for job in jobs:
         job.holds += "".join(letter for letter in letters if letter not in job.holds)
-
-
-def _not_this_run(reply: Any, job_id: str, run: int | None) -> Exception:
-    match reply:
-        case [b"UNKNOWN"]:
-            return NotFound("job", job_id)
-        case [b"OTHER_RUN", present]:
-            return Conflict(f"job {job_id} is in run {present}, not in run {run}")
-    return AssertionError(f"unknown reply: {reply!r}")

@@ -6,9 +6,10 @@ is visible; if its submitter dies, the reaper aborts it. After `open`, the reape
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -24,6 +25,7 @@ from workron.errors import (
     StoreBroken,
     StoreFull,
     StoreUnavailable,
+    UniqueConflict,
     UnknownDependency,
 )
 from workron.models import Idempotency, NewJob, Submitted
@@ -52,11 +54,16 @@ class Submitter:
     """
 
     def __init__(
-        self, scripts: Scripts, missing: Callable[[Sequence[str]], Awaitable[list[str]]], arrays: Arrays
+        self,
+        scripts: Scripts,
+        missing: Callable[[Sequence[str]], Awaitable[list[str]]],
+        returned: Callable[[str], Awaitable[Mapping[str, str]]],
+        arrays: Arrays,
     ) -> None:
         self._scripts = scripts
         self._arrays = arrays
         self._missing = missing
+        self._returned = returned
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
         self._caller: asyncio.Task[None] | None = None
@@ -97,11 +104,22 @@ class Submitter:
                 chain((first, second), parts), jobs, (workflow, about), name, key, fingerprint
             )
         if earlier := _judge(reply):
-            return earlier
+            return await self._with_returned(earlier) if len(earlier.ids) > 1 else earlier
         for job in arrays:
             await self._arrays.work_on_quietly(job.id)
         stored_at_ms = None if others or arrays else reply[1] or None
-        return Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
+        submitted = Submitted(tuple(job.id for job in jobs), workflow=workflow or None, stored_at_ms=stored_at_ms)
+        if len(jobs) > 1 and [job for job in jobs if job.unique is not None]:
+            return await self._with_returned(submitted)
+        return submitted
+
+    async def _with_returned(self, submitted: Submitted) -> Submitted:
+        """Put those that hold unique keys into the places of the jobs that were not stored because of them."""
+        instead = await self._returned(submitted.ids[0])
+        if not instead:
+            return submitted
+        ids = tuple(instead.get(job_id, job_id) for job_id in submitted.ids)
+        return replace(submitted, ids=ids, returned=len(instead) == len(ids), stored_at_ms=None)
 
     async def _store(self, chunk: Chunk, head: Sequence[Arg]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -276,6 +294,10 @@ def _judge(reply: Any) -> Submitted | None:
         case [b"REPEATED", first, size, workflow]:
             earlier = tuple(ids.ids_from(first.decode(), int(size)))
             return Submitted(earlier, repeated=True, workflow=workflow.decode() or None)
+        case [b"RETURNED", holder]:
+            return Submitted((holder.decode(),), returned=True)
+        case [b"HELD", holder, key]:
+            raise UniqueConflict(holder.decode(), key.decode())
         case [b"MISMATCH"]:
             raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
         case [b"UNKNOWN", *unknown]:

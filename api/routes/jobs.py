@@ -157,6 +157,7 @@ async def explain_job(request: Request, job_id: str) -> Response:
 _ACTION_FAILURES: Final = (
     problems.NOT_FOUND,
     problems.CONFLICT,
+    problems.UNIQUE_CONFLICT,
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
     *_FAILURES,
@@ -201,6 +202,21 @@ async def retry_job(request: Request, job_id: str) -> Response:
     else:
         await store.retry(_checked(job_id), steering.run)
     return schemas.json_response(schemas.job_document(await store.job(job_id)))
+
+
+@router.delete(
+    "/jobs/{job_id}",
+    operation_id="delete_job",
+    status_code=204,
+    response_class=Response,
+    responses=openapi.answers(
+        {204: {"description": "Nothing is stored of it any more"}}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES
+    ),
+)
+async def delete_job(request: Request, job_id: str) -> Response:
+    """Forget a job that has ended, with its output; an array with its tasks."""
+    await context_of(request).store.delete(_checked(job_id))
+    return Response(status_code=204)
 
 
 async def _steering(request: Request) -> Steering:

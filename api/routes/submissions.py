@@ -1,51 +1,32 @@
 """Submitting: one job, many jobs, a workflow. Stored whole or not at all, and once per Idempotency-Key."""
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, graph, openapi, problems, schemas
+from api import body, graph, idempotency, openapi, problems, schemas
 from api.bodies import MoreJobs, NewJobs, NewWorkflow
 from api.context import Context, context_of
 from api.job_body import NewJob
 from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
-from workron.errors import InvalidRequest, NotFound, TooLarge, UnknownDependency
-from workron.models import Dependency, Idempotency, Submitted
+from workron.errors import NotFound, TooLarge, UnknownDependency
+from workron.models import Dependency, Submitted
 
 router = APIRouter(tags=["submit"])
 
-_KEY_HEADER: Final = "idempotency-key"
-_KEY_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
-_KEY: Final = re.compile(_KEY_PATTERN)
 _MOST_UNKNOWN: Final = 100
 _MOST_EDGES: Final = 500_000
-_SCOPE: Final = "default"
-"""There is one API key; with several, each has Idempotency-Keys of its own."""
-
-_KEY_PARAMETER: Final[dict[str, Any]] = {
-    "parameters": [
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "required": False,
-            "description": "Makes it safe to repeat the request: a repeat answers what was stored by the first one.",
-            "schema": {"type": "string", "pattern": _KEY_PATTERN},
-        }
-    ]
-}
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
-_REPLAYED: Final = {"Idempotency-Replayed": {"required": True, "schema": {"type": "string", "enum": ["true"]}}}
+_REPLAYED: Final = {"Idempotency-Replayed": {"schema": {"type": "string", "enum": ["true"]}}}
 _FAILURES: Final = (
     problems.IDEMPOTENCY_CONFLICT,
+    problems.UNIQUE_CONFLICT,
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
     problems.VALIDATION,
@@ -58,7 +39,11 @@ _FAILURES: Final = (
 
 def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
     created = {"description": "Stored", "model": model, "headers": headers}
-    repeated = {"description": "Stored before, by the same Idempotency-Key", "model": model, "headers": _REPLAYED}
+    repeated = {
+        "description": "Stored before, by the same Idempotency-Key; or by those that hold the unique keys",
+        "model": model,
+        "headers": _REPLAYED,
+    }
     return openapi.answers({201: created, 200: repeated}, *_FAILURES, *kinds)
 
 
@@ -68,7 +53,7 @@ def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problem
     status_code=201,
     response_model=schemas.Job,
     responses=_documented(schemas.Job, _LOCATION),
-    openapi_extra=openapi.body(NewJob) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewJob) | idempotency.PARAMETER,
 )
 async def submit_job(request: Request) -> Response:
     """Submit one job."""
@@ -76,7 +61,7 @@ async def submit_job(request: Request) -> Response:
     raw = await _json_body(request, context)
     new = body.parse(NewJob, raw)
     job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
-    submitted = await context.store.submit([job], idempotency=_idempotency(request, raw))
+    submitted = await context.store.submit([job], idempotency=idempotency.of(request, raw))
     [job_id] = submitted.ids
     if submitted.stored_at_ms is not None:
         document = schemas.new_job_document(job, submitted.stored_at_ms)
@@ -91,7 +76,7 @@ async def submit_job(request: Request) -> Response:
     status_code=201,
     response_model=schemas.JobPage,
     responses=_documented(schemas.JobPage, {}),
-    openapi_extra=openapi.body(NewJobs) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewJobs) | idempotency.PARAMETER,
 )
 async def submit_jobs(request: Request) -> Response:
     """Submit many independent jobs, all or none."""
@@ -103,7 +88,7 @@ async def submit_jobs(request: Request) -> Response:
         job.to_new_job(job_id, _known_form(job.dependencies()))
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
-    submitted = await context.store.submit(jobs, idempotency=_idempotency(request, raw))
+    submitted = await context.store.submit(jobs, idempotency=idempotency.of(request, raw))
     if (at_ms := submitted.stored_at_ms) is not None:
         documents = [schemas.new_job_document(job, at_ms) for job in jobs]
     else:
@@ -117,7 +102,7 @@ async def submit_jobs(request: Request) -> Response:
     status_code=201,
     response_model=schemas.Workflow,
     responses=_documented(schemas.Workflow, _LOCATION, problems.DEPENDENCY_CYCLE),
-    openapi_extra=openapi.body(NewWorkflow) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewWorkflow) | idempotency.PARAMETER,
 )
 async def submit_workflow(request: Request) -> Response:
     """Submit jobs that depend on each other, by name or by id; all or none."""
@@ -127,7 +112,7 @@ async def submit_workflow(request: Request) -> Response:
     _limit_edges(new.jobs)
     jobs = workflow_jobs(new.jobs)
     submitted = await context.store.submit(
-        jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=_idempotency(request, raw)
+        jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=idempotency.of(request, raw)
     )
     if submitted.workflow is None:
         raise NotFound("workflow", "of this submission")
@@ -144,7 +129,7 @@ async def submit_workflow(request: Request) -> Response:
     status_code=201,
     response_model=schemas.JobPage,
     responses=_documented(schemas.JobPage, {}, problems.NOT_FOUND, problems.CONFLICT, problems.DEPENDENCY_CYCLE),
-    openapi_extra=openapi.body(MoreJobs) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(MoreJobs) | idempotency.PARAMETER,
 )
 async def add_jobs(request: Request, workflow_id: str) -> Response:
     """Add jobs to a workflow that has not ended, all or none; names are of these jobs, else of the workflow's.
@@ -161,7 +146,7 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     names = {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
     known = await context.store.named_jobs(workflow_id, names) if names else {}
     jobs = workflow_jobs(new, known)
-    submitted = await context.store.add(workflow_id, jobs, idempotency=_idempotency(request, raw))
+    submitted = await context.store.add(workflow_id, jobs, idempotency=idempotency.of(request, raw))
     documents = [schemas.job_document(job) for job in await context.store.jobs(submitted.ids) if job is not None]
     return _answer(submitted, schemas.list_document(documents))
 
@@ -202,19 +187,9 @@ async def _json_body(request: Request, context: Context) -> bytes:
     return await body.read(request, context.settings.max_body)
 
 
-def _idempotency(request: Request, raw: bytes) -> Idempotency | None:
-    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
-    key = request.headers.get(_KEY_HEADER)
-    if key is None:
-        return None
-    if _KEY.fullmatch(key) is None:
-        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
-    canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
-    asked = f"{request.method} {request.url.path}\n".encode() + canonical
-    return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())
-
-
 def _answer(submitted: Submitted, document: dict[str, Any], location: str | None = None) -> Response:
     if submitted.repeated:
         return schemas.json_response(document, 200, {"idempotency-replayed": "true"})
+    if submitted.returned:
+        return schemas.json_response(document, 200)
     return schemas.json_response(document, 201, {"location": location} if location else None)

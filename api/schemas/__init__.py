@@ -4,6 +4,11 @@ A page of 10,000 jobs is made by the functions here and orjson; the models only 
 answer against its model.
 """
 
+from api.schemas.actions import (
+    ActionList,
+    BulkAction,
+    action_document,
+)
 from api.schemas.base import (
     Answer,
     Time,
@@ -44,9 +49,11 @@ from api.schemas.workflows import (
 )
 
 __all__ = [
+    "ActionList",
     "Alive",
     "Answer",
     "Array",
+    "BulkAction",
     "DependencyState",
     "Explanation",
     "Health",
@@ -64,6 +71,7 @@ __all__ = [
     "WorkerList",
     "Workflow",
     "WorkflowStatus",
+    "action_document",
     "explanation_document",
     "job_document",
     "json_response",

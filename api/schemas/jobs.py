@@ -8,7 +8,7 @@ from typing import Any
 
 from api.schemas.base import Answer, Time, counts_document, time_or_none
 from workron import explain, models
-from workron.models import Reason, Status, When
+from workron.models import OnConflict, Reason, Status, Until, When
 from workron.retries import Code, RetryPolicy
 from workron.times import rfc3339
 
@@ -47,6 +47,15 @@ class Retry(Answer):
     jitter: float | None
 
 
+class Unique(Answer):
+    """A key that one job at a time holds; `ttl` is for how many seconds at most."""
+
+    key: str
+    until: Until
+    on_conflict: OnConflict
+    ttl: float
+
+
 class Job(Answer):
     """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
 
@@ -69,6 +78,7 @@ class Job(Answer):
     """How far the command is, as it said itself."""
     queue: str
     priority: int
+    unique: Unique | None
     attempts: int
     """Attempts started in this run."""
     max_attempts: int
@@ -136,6 +146,7 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "progress": _progress(job.progress),
         "queue": job.queue,
         "priority": job.priority,
+        "unique": _unique(job.unique),
         "attempts": job.attempts,
         "max_attempts": job.max_attempts,
         "retry": _retry(job.retry),
@@ -188,6 +199,7 @@ def new_job_document(
         "metadata": job.metadata,
         "queue": job.queue,
         "priority": job.priority,
+        "unique": _unique(job.unique) if job.unique is not None else None,
         "max_attempts": job.max_attempts,
         "retry": _retry(job.retry) if job.retry is not None else None,
         "retry_on_exit": job.retry_on_exit,
@@ -225,6 +237,17 @@ def _array(array: models.Array | None) -> dict[str, Any] | None:
 
 def _task(task: models.Task | None) -> dict[str, Any] | None:
     return None if task is None else {"array": task.array, "index": task.index, "value": task.value}
+
+
+def _unique(unique: models.Unique | None) -> dict[str, Any] | None:
+    if unique is None:
+        return None
+    return {
+        "key": unique.key,
+        "until": unique.until,
+        "on_conflict": unique.on_conflict,
+        "ttl": unique.ttl_ms / 1000,
+    }
 
 
 def _retry(policy: RetryPolicy | None) -> dict[str, float | None] | None:

@@ -333,3 +333,8 @@ end
 local function is_array(job)
   return job.holds and string.find(job.holds, 'A', 1, true)
 end
+
+-- The job whose end or further run a job's own means: a task's array.
+local function head_of(job)
+  return job.holds and job.array and read(string.match(job.array, '^%S+')) or job
+end

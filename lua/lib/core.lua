@@ -12,7 +12,8 @@ local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, 
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
 local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'holds' }
-local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true } -- by all tasks of an array
+-- Fields that all tasks of an array have in common.
+local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true, created_at = true, name = true, tags = true }
 local NUMBERS = { -- field → its value where the hash has none
   attempts = 0, max_attempts = 3, run = 1, broken = 0,
   run_at = false, edge_cursor = false, timeout_ms = false, started_at = false, deadline_at = false, expires_at = false,
@@ -32,8 +33,7 @@ local function job_key(id)
   return JOB_PREFIX .. id
 end
 
-local queue_keys = {}
-local queue_of = {} -- the other way
+local queue_keys, queue_of = {}, {} -- name → key, and the other way
 
 local function queue_key(queue)
   local key = queue_keys[queue]
@@ -342,8 +342,8 @@ local function flush()
   end
   flush_event()
   counts, indexes, pushes, fronts, hints, keys_gone, moves = {}, {}, {}, {}, {}, {}, {}
-  for _, settle in ipairs(AFTER_FLUSH) do
-    if settle() then
+  for _, hook in ipairs(AFTER_FLUSH) do
+    if hook() then
       flush()
     end
   end

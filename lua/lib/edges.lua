@@ -53,7 +53,7 @@ local function settle(job, parent)
     if skipped then
       rearm(job)
     end
-    if redis.call('EXISTS', job_key(job.id) .. ':parents') == 0 then
+    if job.status == 'blocked' and redis.call('EXISTS', job_key(job.id) .. ':parents') == 0 then
       release_blocked(job)
     end
   end

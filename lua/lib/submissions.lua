@@ -2,8 +2,8 @@
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
-local FROM_FIELDS = { queue = true, priority = true, holds = true, array_size = true, array_parallel = true, array_first = true,
-  array_follows = true, final = true }
+local FROM_FIELDS = { queue = true, priority = true, unique = true, holds = true, array_size = true, array_parallel = true,
+  array_first = true, array_follows = true, final = true }
 local NONE = {} -- the edges of a job without: most have none
 
 local function parse_edges(at, count)

@@ -55,3 +55,29 @@ local function retry_task(head, row, place)
   end
   return 'not_ended'
 end
+
+-- Have those of the tasks run again that have not succeeded.
+local function retry_tasks(head)
+  local skip = array_key(head.id) .. ':skip'
+  local number = redis.call('SCARD', skip)
+  count(array_key(head.id), 'cancelled', -number)
+  count(queue_key(head.queue), 'reserved', number)
+  redis.call('UNLINK', skip)
+  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
+  work_on_array(head.id)
+end
+
+-- What an operator's retry does with a job that has ended without success: the job runs once more, or of an array its tasks
+-- do; a task when it is its turn.
+local function run_anew(job)
+  resume_workflow(job)
+  local array, place = string.match(job.holds and job.array or '', '^(%S+) (%d+)$')
+  if array and redis.call('HEXISTS', array_key(array), 'parallel') == 1 then
+    wait_for_turn(array, tonumber(place))
+    return
+  end
+  start_anew(job)
+  if is_array(job) then
+    retry_tasks(job)
+  end
+end

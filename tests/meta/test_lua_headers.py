@@ -22,6 +22,7 @@ def check(script: Script) -> list[str]:
         for rule in (
             operation_problems,
             uses_problems,
+            holder_problems,
             slot_problems,
             key_problems,
             argument_problems,
@@ -46,6 +47,14 @@ def uses_problems(script: Script) -> Iterator[str]:
         for name in script.calls(script.library[file].functions):
             if name not in script.functions:
                 yield f"calls {name}, but does not use lib/{file}"
+
+
+def holder_problems(script: Script) -> Iterator[str]:
+    """A script that moves jobs has to know all that jobs may hold, else it is lost or kept for ever."""
+    if "tell_holders" in script.reached_by_itself:
+        for file, part in script.library.items():
+            if file not in script.uses and re.search(r"^function HOLDERS\.", part.body, re.MULTILINE):
+                yield f"moves jobs, but does not use lib/{file}, which has letters of `holds`"
 
 
 def slot_problems(script: Script) -> Iterator[str]:

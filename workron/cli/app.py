@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import jobs, overview, process, queues, workers, workflows
+from workron.cli import bulk, jobs, overview, process, queues, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -141,6 +141,7 @@ _add(
     "workron cancel 01FZpY2zqTkMcXH0Vb8n3R",
     "workron cancel --cascade 01FZpY2zqTkMcXH0Vb8n3R",
     "workron ls --status pending --all -o jsonl | jq -r .id | workron cancel -",
+    "workron cancel --queue reports --status pending --all",
 )
 _add(
     app,
@@ -148,8 +149,26 @@ _add(
     jobs.retry,
     _JOBS,
     "workron retry 01FZpY2zqTkMcXH0Vb8n3R",
-    "workron ls --status failed --all -o jsonl | jq -r .id | workron retry -",
+    "workron retry --queue reports --error 'disk full' --dry-run --wait",
+    "workron retry --status failed --all --wait",
 )
+_add(
+    app,
+    "rm",
+    jobs.remove,
+    _JOBS,
+    "workron rm 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron rm --status done --finished-before 2030-01-31 --all",
+)
+_add(
+    app,
+    "mv",
+    bulk.move,
+    _JOBS,
+    "workron mv --queue reports --to-queue slow --all",
+    "workron mv --tag nightly --to-priority 1 --all --wait",
+)
+_add(app, "actions", bulk.actions, _JOBS, "workron actions", "workron actions --abort 01FZpY2zqTkMcXH0Vb8n3R")
 app.add_typer(workflow_app, name="workflow", rich_help_panel=_JOBS)
 _add(
     workflow_app,

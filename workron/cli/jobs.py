@@ -1,4 +1,4 @@
-"""Commands about jobs: submit, ls, show, logs, wait, cancel, retry."""
+"""Commands about jobs: submit, ls, show, logs, wait, cancel, retry, rm."""
 
 import math
 import time
@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from workron.cli.bulk import BulkOptions, order
 from workron.cli.command import spread
 from workron.cli.connect import ApiOptions, client_for, connect, locate
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
 from workron.cli.listing import JOBS, OUTCOMES, print_job
-from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, Words, seconds
+from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, SomeIds, Words, seconds
 from workron.cli.render import Format, FormatOption, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.cli.text import printable
@@ -143,28 +144,54 @@ def wait(
 
 @spread
 def cancel(
-    ids: Ids,
+    ids: SomeIds = None,
     *,
+    bulk: BulkOptions,
     tasks: TasksOption = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="with all jobs that depend on them")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="wait until running commands have stopped")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Cancel jobs; running commands are stopped."""
+    """Cancel jobs; running commands are stopped. With filters and --all: all that match, in the background."""
+    body = bulk.body_or_ids("cancel", ids, {"--tasks": tasks, "--cascade": cascade}, waits=True)
     with connect(api) as client:
-        each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
-        cancelled = list(each) if wait else each  # all are told to stop before the first one is waited for
-        print_table((await_end(client, job["id"]) if wait else job for job in cancelled), output, OUTCOMES)
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids or (), partial(client.cancel, tasks=tasks, cascade=cascade))
+        cancelled = list(each) if bulk.wait else each  # all are told to stop before the first one is waited for
+        print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
     return each.code
 
 
 @spread
-def retry(ids: Ids, *, tasks: TasksOption = None, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
-    """Run jobs again that have ended."""
+def retry(
+    ids: SomeIds = None,
+    *,
+    bulk: BulkOptions,
+    tasks: TasksOption = None,
+    output: FormatOption = Format.TABLE,
+    api: ApiOptions,
+) -> int:
+    """Run jobs again that have ended. With filters and --all: all that match, in the background."""
+    body = bulk.body_or_ids("retry", ids, {"--tasks": tasks})
     with connect(api) as client:
-        each = Each(ids, partial(client.retry, tasks=tasks))
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids or (), partial(client.retry, tasks=tasks))
         print_table(each, output, OUTCOMES)
+    return each.code
+
+
+@spread
+def remove(ids: SomeIds = None, *, bulk: BulkOptions, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+    """Forget finished jobs, with their output. With filters and --all: all that match, in the background."""
+    body = bulk.body_or_ids("delete", ids)
+    with connect(api) as client:
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids or (), client.delete)
+        for _ in each:
+            pass
     return each.code
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from workron.cli import moments
 from workron.cli.render import Column, print_card, status_style
 from workron.cli.text import printable, printable_lines
-from workron.documents import JobDoc
+from workron.documents import JobDoc, UniqueDoc
 
 TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
 
@@ -77,6 +77,7 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "tags", printable(", ".join(job["tags"]))
     yield "metadata", printable(json.dumps(job["metadata"], ensure_ascii=False)) if job["metadata"] else ""
     yield "queue", f"{job['queue']}, priority {job['priority']}"
+    yield "unique", _holding(job["unique"])
     yield "tries", f"{job['attempts']} of {job['max_attempts']}" + (f", run {job['run']}" if job["run"] > 1 else "")
     yield "retry", _retrying(job)
     yield "timeout", moments.length(job["timeout"]) if job["timeout"] else ""
@@ -128,3 +129,9 @@ def _retrying(job: JobDoc) -> str:
 
 def _progress(progress: float | str | None) -> str:
     return "" if progress is None else progress if isinstance(progress, str) else f"{progress:g}"
+
+
+def _holding(unique: UniqueDoc | None) -> str:
+    if unique is None:
+        return ""
+    return f"{printable(unique['key'])} until {unique['until']}, at most {moments.length(unique['ttl'])}"

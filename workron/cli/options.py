@@ -15,6 +15,8 @@ from workron.durations import parse_duration
 
 _CODES = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?")
 _WHENS = ("done", "failed", "finished")
+_UNTILS = ("started", "finished")
+_CONFLICTS = ("return", "reject", "replace")
 
 Words = Annotated[
     list[str],
@@ -25,6 +27,10 @@ Words = Annotated[
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a job")]
+SomeIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", show_default=False, help="ids of jobs; - reads them from stdin; or see --all"),
+]
 Ids = Annotated[
     list[str], typer.Argument(metavar="ID", show_default=False, help="ids of jobs; - reads them from stdin")
 ]
@@ -64,6 +70,17 @@ class JobOptions:
     ] = None
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue to wait in, else `default`")] = None
     priority: Annotated[int | None, typer.Option(metavar="1-9", help="9 starts first, 5 is usual")] = None
+    unique: Annotated[
+        str | None, typer.Option(metavar="KEY", help="one job at a time holds this key; a second one is not stored")
+    ] = None
+    unique_until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="hold it until `finished` (usual), or until `started`")
+    ] = None
+    unique_ttl: Annotated[str | None, typer.Option(metavar="TIME", help="hold it no longer than this, else 24h")] = None
+    on_conflict: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="if a job holds it: `return` that one (usual), `reject`, or `replace` it"),
+    ] = None
     max_attempts: Annotated[int | None, typer.Option(metavar="N", help="how often to try in all")] = None
     retry_delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait before the second attempt, else 1s")] = (
         None
@@ -132,6 +149,7 @@ class JobOptions:
             "metadata": _metadata(self.metadata or ()) or None,
             "queue": self.queue,
             "priority": self.priority,
+            "unique": self._unique(),
             "max_attempts": self.max_attempts,
             "retry": self._retry() or None,
             "retry_on_exit": _codes("--retry-on-exit", self.retry_on_exit),
@@ -157,6 +175,19 @@ class JobOptions:
             array["values"] = _lines(self.array_values)
         return {name: value for name, value in array.items() if value is not None}
 
+    def _unique(self) -> dict[str, Any] | None:
+        about = {
+            "until": _one_of("--unique-until", self.unique_until, _UNTILS),
+            "on_conflict": _one_of("--on-conflict", self.on_conflict, _CONFLICTS),
+            "ttl": seconds("--unique-ttl", self.unique_ttl),
+        }
+        given = {name: value for name, value in about.items() if value is not None}
+        if self.unique is None:
+            if given:
+                raise typer.BadParameter("is for --unique", param_hint="--unique-ttl, --unique-until, --on-conflict")
+            return None
+        return {"key": self.unique, **given}
+
     def _retry(self) -> dict[str, Any]:
         waits = {
             "delay": seconds("--retry-delay", self.retry_delay),
@@ -173,6 +204,12 @@ def _lines(path: str) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise typer.BadParameter(f"{path} can't be read: {error}", param_hint="--array-values") from None
     return text.splitlines()
+
+
+def _one_of(option: str, text: str | None, choices: Sequence[str]) -> str | None:
+    if text is not None and text not in choices:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}", param_hint=option)
+    return text
 
 
 def command_fields(words: Sequence[str]) -> dict[str, Any]:
@@ -225,15 +262,24 @@ def _json_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _moment(option: str, text: str | None) -> str | float | None:
-    """Return the time given to an option as RFC 3339, or the seconds of a length of time."""
+def moment(option: str, text: str | None) -> str | None:
+    """Return the time given to an option, in UTC."""
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text).astimezone(UTC)
+        at = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        return _length(option, text)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+        message = f"{text!r} is not a time; write it like 2030-01-31T18:00 or 2030-01-31T18:00:00+01:00"
+        raise typer.BadParameter(message, param_hint=option) from None
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"
+
+
+def _moment(option: str, text: str | None) -> str | float | None:
+    """Return the time given to an option as RFC 3339, or the seconds of a length of time."""
+    try:
+        return moment(option, text)
+    except typer.BadParameter:
+        return _length(option, text or "")
 
 
 def _length(option: str, text: str) -> float:

@@ -11,6 +11,8 @@ DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITIES: Final = range(1, 10)
+UNIQUE_MS: Final = 24 * 3600 * 1000
+"""How long a unique key is held at most, unless the job says otherwise."""
 
 
 class Status(StrEnum):
@@ -106,6 +108,31 @@ class Moment:
         return submitted_at_ms + self.after_ms if self.after_ms is not None else self.at_ms or 0
 
 
+class Until(StrEnum):
+    """How long a job holds its unique key."""
+
+    STARTED = "started"
+    FINISHED = "finished"
+
+
+class OnConflict(StrEnum):
+    """What becomes of a job whose unique key another one holds."""
+
+    RETURN = "return"
+    REJECT = "reject"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A key that one job at a time holds, at most for `ttl_ms`."""
+
+    key: str
+    until: Until = Until.FINISHED
+    on_conflict: OnConflict = OnConflict.RETURN
+    ttl_ms: int = UNIQUE_MS
+
+
 @dataclass(slots=True)
 class NewJob:
     """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
@@ -122,6 +149,7 @@ class NewJob:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
+    unique: Unique | None = None
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry: RetryPolicy | None = None
     retry_on_exit: Sequence[Code] = ()
@@ -173,6 +201,7 @@ class Job:
     progress: str | None
     queue: str
     priority: int
+    unique: Unique | None
     attempts: int
     max_attempts: int
     retry: RetryPolicy | None
@@ -233,5 +262,7 @@ class Submitted:
 
     ids: tuple[str, ...]
     repeated: bool = False
+    returned: bool = False
+    """Nothing was stored: other jobs hold the unique keys of all."""
     workflow: str | None = None
     stored_at_ms: int | None = None

@@ -1,0 +1,41 @@
+"""The Idempotency-Key of a request: a repeat is answered with what the first one did."""
+
+import hashlib
+import re
+from typing import Any, Final
+
+import orjson
+from starlette.requests import Request
+
+from workron.errors import InvalidRequest
+from workron.models import Idempotency
+
+_HEADER: Final = "idempotency-key"
+_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
+_KEY: Final = re.compile(_PATTERN)
+_SCOPE: Final = "default"
+"""There is one API key; with several, each has Idempotency-Keys of its own."""
+
+PARAMETER: Final[dict[str, Any]] = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "Makes it safe to repeat the request: a repeat answers what was stored by the first one.",
+            "schema": {"type": "string", "pattern": _PATTERN},
+        }
+    ]
+}
+
+
+def of(request: Request, raw: bytes) -> Idempotency | None:
+    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
+    key = request.headers.get(_HEADER)
+    if key is None:
+        return None
+    if _KEY.fullmatch(key) is None:
+        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
+    canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
+    asked = f"{request.method} {request.url.path}\n".encode() + canonical
+    return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())

@@ -1,0 +1,65 @@
+-- conflicts: what becomes of a submission whose unique keys other jobs hold. All is looked up before anything is written.
+--
+-- returned:<first id> (HASH, with a TTL): the jobs of a submission that were not stored → who held their keys.
+
+local RETURNED_MS, RETURNED_UNKEYED_MS = 86400000, 600000 -- as long as an Idempotency-Key; without: as a call may be repeated
+
+local function waits(job)
+  return job.status == 'pending' or job.status == 'scheduled' or job.status == 'blocked'
+end
+
+-- Find out what is to be done with each job. `here` is the batch that they are staged for, '' for none; `is_replaceable`
+-- tells whether a job that waits may be replaced in this call.
+--
+-- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, id → which
+-- job replaces it; `keys`, key → the job that takes it. Or nil and {"HELD", id of the holder, key}.
+local function meet_holders(jobs, workflow, here, is_replaceable)
+  local plan = { kept = {}, returned = {}, replaced = {}, keys = {} }
+  for _, job in ipairs(jobs) do
+    local unique = job.unique and parse_unique(job.unique)
+    local own = unique and plan.keys[unique.key]
+    local other = own or unique and holder_of(unique.key)
+    local kept = true
+    if other and unique.on_conflict == 'return' and workflow == '' and (own or other.batch == here or visible(other)) then
+      plan.returned[job.id], kept = other.id, false
+    elseif other and unique.on_conflict == 'replace' and (own or waits(other) and visible(other))
+      and is_replaceable(other) then
+      plan.replaced[other.id] = job.id
+    elseif other then
+      return nil, { 'HELD', other.id, unique.name }
+    end
+    if kept then
+      plan.kept[#plan.kept + 1] = job
+      if unique then
+        job.lock = unique
+        plan.keys[unique.key] = job
+      end
+    end
+  end
+  return plan
+end
+
+-- Note which jobs were not stored, for who asks again. Returns whether there are any.
+local function note_returned(plan, first, idempotency)
+  local pairs_of = {}
+  for id, holder in pairs(plan.returned) do
+    pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = id, holder
+  end
+  if #pairs_of > 0 then
+    local key = P .. 'returned:' .. first
+    redis.call('HSET', key, unpack(pairs_of))
+    redis.call('PEXPIRE', key, int(idempotency == '' and RETURNED_UNKEYED_MS or RETURNED_MS))
+  end
+  return #pairs_of > 0
+end
+
+local function was_returned(first)
+  return redis.call('EXISTS', P .. 'returned:' .. first) == 1
+end
+
+-- Have each key name the job that takes it.
+local function take_keys(plan)
+  for _, job in pairs(plan.keys) do
+    take_key(job.lock, job.id, '1')
+  end
+end

@@ -1,0 +1,45 @@
+-- deletion: forget a job that has ended, with all that is stored of it.
+
+local function unfinished(workflow)
+  local counts_now = redis.call('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
+  local ended = 0
+  for i = 2, 5 do
+    ended = ended + tonumber(counts_now[i] or 0)
+  end
+  return counts_now[1] and ended < tonumber(counts_now[1])
+end
+
+-- A workflow goes with its last job.
+local function leave_workflow(workflow)
+  local key = P .. 'workflow:' .. workflow
+  if redis.call('HINCRBY', key, 'swept', '1') >= tonumber(redis.call('HGET', key, 'size') or 0) then
+    redis.call('UNLINK', key, key .. ':jobs')
+  end
+end
+
+-- Whether a job is still needed: its edges are not all visited, or its workflow has unfinished jobs.
+local function is_needed(job)
+  return job.edge_cursor or job.workflow and unfinished(job.workflow)
+end
+
+local function delete(job)
+  local key = job_key(job.id)
+  local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
+  if job.holds and string.find(job.holds, 'A', 1, true) then
+    for _, part in ipairs({ '', ':values', ':skip', ':turns' }) do
+      gone[#gone + 1] = P .. 'array:' .. job.id .. part
+    end
+  end
+  local outputs = redis.call('HGET', key, 'outputs') or ''
+  for fence in string.gmatch(outputs, '(%d+):%d+') do
+    gone[#gone + 1] = key .. ':output:' .. fence
+  end
+  redis.call('UNLINK', unpack(gone))
+  index(queue_key(job.queue) .. ':' .. job.status, job.id, false)
+  index(P .. 'jobs', job.id, false)
+  count(queue_key(job.queue), job.status, -1)
+  count(queue_key(job.queue), 'deleted', 1)
+  if job.workflow then
+    leave_workflow(job.workflow)
+  end
+end

@@ -1,0 +1,93 @@
+-- steer: what a bulk action does with one job, and an operator with a finished one. Each function returns true when it is
+-- done, or nil and why it is not.
+
+local TASKS_DELETED = 100 -- in one call
+
+-- Delete some of an ended array's tasks; returns whether none are left.
+local function delete_tasks(head)
+  local key = array_key(head.id)
+  local size, deleted = unpack(redis.call('HMGET', key, 'size', 'deleted'))
+  local from, size_now = tonumber(deleted or 0), tonumber(size or 0)
+  local behind = math.min(size_now, from + TASKS_DELETED)
+  for place = from, behind - 1 do
+    local task = read(task_id(head, place))
+    if task and TERMINAL[task.status] then
+      delete(task)
+    end
+  end
+  redis.call('HSET', key, 'deleted', int(behind))
+  return behind >= size_now
+end
+
+local function is_followed(array)
+  for follower in followers_of(array) do
+    local head = read(follower)
+    if head and not TERMINAL[head.status] then
+      return true
+    end
+  end
+  return false
+end
+
+-- Delete a finished job. `later`: its array has more tasks, call again.
+local function delete_finished(job)
+  if job.holds and job.array then
+    return nil, 'it is a task: delete its array'
+  elseif job.edge_cursor then
+    return nil, 'its dependents are not told of its end yet'
+  elseif is_needed(job) then
+    return nil, 'its workflow has jobs that have not ended'
+  elseif is_array(job) and is_followed(job.id) then
+    return nil, 'an array that has not ended follows it'
+  elseif is_array(job) and not delete_tasks(job) then
+    return true, 'later'
+  end
+  delete(job)
+  return true
+end
+
+local STEER = {}
+
+function STEER.cancel(job)
+  if is_array(job) and array_row(job.id).started then
+    redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+    stop_array(job)
+  else
+    cancel(job, {})
+  end
+  return true
+end
+
+function STEER.retry(job)
+  if job.broken > 0 then
+    return nil, 'it waits for ' .. (job.caused_by or 'another job')
+  end
+  local holder, key = kept_off_by(head_of(job))
+  if holder then
+    return nil, 'job ' .. holder .. ' holds its unique key ' .. key
+  end
+  if is_array(job) and redis.call('HEXISTS', array_key(job.id), 'deleted') == 1 then
+    return nil, 'its tasks are being deleted'
+  end
+  run_anew(job)
+  return true
+end
+
+function STEER.delete(job)
+  return delete_finished(job)
+end
+
+-- Have a waiting job wait elsewhere, behind those that wait there.
+function STEER.move(job, queue, priority)
+  if job.holds and (is_array(job) or job.array) then
+    return nil, 'arrays and their tasks stay in their queue'
+  elseif job.batch then
+    return nil, 'its submission is not complete'
+  end
+  local status = job.status
+  leave(job)
+  redis.call('HSET', job_key(job.id), 'queue', queue, 'priority', priority)
+  job.queue, job.priority = queue, priority
+  enter(job, status)
+  return true
+end

@@ -1,0 +1,69 @@
+-- unique: keys that one job at a time holds. unique:<key> (STRING, with a TTL) says `<job id> <run>` of who does.
+--
+-- A job has `<until> <on_conflict> <ttl_ms> <key>` in its field `unique`, and `u` in its `holds`. Who submits or retries it
+-- takes the key for it; here it is given back, whichever way the job goes, if it still names this job and this run.
+
+local function parse_unique(text)
+  local till, on_conflict, ttl_ms, name = string.match(text or '', '^(%a+) (%a+) (%d+) (.+)$')
+  return name and { till = till, on_conflict = on_conflict, ttl_ms = ttl_ms, name = name, key = P .. 'unique:' .. name }
+end
+
+-- Who holds a key; nil when nobody does: a job that is gone, has ended or runs anew holds nothing by what was left of it.
+local function holder_of(key)
+  local value = redis.pcall('GET', key)
+  local id, run = string.match(type(value) == 'string' and value or '', '^(%S+) (%d+)$')
+  local job = id and read(id)
+  if not job or TERMINAL[job.status] or int(job.run) ~= run then
+    return nil
+  end
+  local state = not job.batch or redis.call('HGET', P .. 'batch:' .. job.batch, 'state')
+  return state and state ~= 'aborted' and job or nil
+end
+
+local function take_key(unique, id, run)
+  redis.call('SET', unique.key, id .. ' ' .. run, 'PX', unique.ttl_ms)
+end
+
+local function free_key(unique, id, run)
+  if redis.pcall('GET', unique.key) == id .. ' ' .. run then
+    redis.call('DEL', unique.key)
+  end
+end
+
+-- The job that keeps this one from running again, and the key that both need; nil when nothing does.
+local function kept_off_by(job)
+  local unique = job.holds and string.find(job.holds, 'u', 1, true) and parse_unique(job.unique)
+  local other = unique and holder_of(unique.key)
+  if other and other.id ~= job.id then
+    return other.id, unique.name
+  end
+  return nil
+end
+
+-- A job that cannot have its key for a further run, which nobody asked for by its name, ends at once.
+local function end_without_key(job, other)
+  redis.call('HSET', job_key(job.id), 'status', 'cancelled', 'finished_at', NOW_TEXT, 'reason', 'cancelled',
+    'error', 'cancelled: job ' .. other.id .. ' holds its unique key')
+  job.reason = 'cancelled'
+  return 'cancelled'
+end
+
+function HOLDERS.u(job, from, to)
+  local row = redis.call('HMGET', job_key(job.id), 'unique', 'run')
+  local unique, run = parse_unique(row[1]), row[2] or '1'
+  if not unique or not from then
+    return -- its submission has taken the key
+  end
+  if TERMINAL[to] or to == 'running' and unique.till == 'started' then
+    free_key(unique, job.id, run)
+  elseif TERMINAL[from] then
+    local other = holder_of(unique.key)
+    if not other then
+      take_key(unique, job.id, run)
+    elseif not job.anew and not string.find(job.holds, 'A', 1, true) then -- an array goes on as its tasks do
+      return end_without_key(job, other)
+    end
+  elseif from == 'running' and unique.till == 'started' and not holder_of(unique.key) then
+    take_key(unique, job.id, run) -- it waits again
+  end
+end
