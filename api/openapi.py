@@ -14,12 +14,13 @@ from api import problems, work
 from api.bodies import DrainTime, NewJobs, NewWorkflow, QueueChange, Steering
 from api.gate import OPEN_PATHS
 from api.job_body import NewJob
+from api.schedule_body import NewSchedule
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, QueueChange, Steering, DrainTime),
+    *(NewJob, NewJobs, NewWorkflow, NewSchedule, QueueChange, Steering, DrainTime),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )

@@ -1,5 +1,5 @@
 -- stage: store one chunk of a large submission, not visible yet.
--- uses: core ends edges submissions limits
+-- uses: core ends edges schedules submissions limits
 --
 -- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
 -- fields.

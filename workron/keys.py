@@ -17,6 +17,8 @@ class Keys:
         self.workers: Final = f"{self.prefix}workers"
         self.batches: Final = f"{self.prefix}batches"
         self.arrays: Final = f"{self.prefix}arrays"
+        self.schedules: Final = f"{self.prefix}schedules"
+        self.schedules_due: Final = f"{self.prefix}schedules:due"
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
@@ -62,6 +64,12 @@ class Keys:
 
     def array_values(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}:values"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.prefix}schedule:{name}"
+
+    def schedule_runs(self, name: str) -> str:
+        return f"{self.prefix}schedule:{name}:runs"
 
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"

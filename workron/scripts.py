@@ -23,7 +23,8 @@ Arg = str | int | float | bytes
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "retry", "reap", "promote", "propagate", "sweep",
-     "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks"}
+     "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
+     "fire", "unschedule"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -192,6 +193,27 @@ class Scripts:
 
     async def limit(self, scope: str, queue: str, most: Arg) -> Any:
         return await self._run("limit", scope, queue, most)
+
+    async def schedule(self, name: str, seen: str, version: str, next_ms: Arg, fields: Sequence[Arg]) -> Any:
+        return await self._run("schedule", name, seen, version, next_ms, *fields)
+
+    async def unschedule(self, name: str) -> Any:
+        return await self._run("unschedule", name)
+
+    async def fire(
+        self,
+        name: str,
+        version: str,
+        kind: str,
+        *,
+        at_ms: int,
+        last_ms: int,
+        following_ms: Arg,
+        what: str,
+        number: int = 1,
+        text: str = "",
+    ) -> Any:
+        return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

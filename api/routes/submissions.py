@@ -11,26 +11,26 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, graph, openapi, problems, schemas
+from api import body, openapi, problems, schemas
 from api.bodies import NewJobs, NewWorkflow
 from api.context import Context, context_of
 from api.job_body import NewJob
+from api.placing import known_form, workflow_jobs
 from api.routes.workflows import MOST_JOBS, workflow_answer
-from workron import ids, models
-from workron.errors import InvalidRequest, NotFound, TooLarge, UnknownDependency
-from workron.models import Dependency, Idempotency, Submitted
+from workron import ids
+from workron.errors import InvalidRequest, NotFound, TooLarge
+from workron.models import Idempotency, Submitted
 
 router = APIRouter(tags=["submit"])
 
 _KEY_HEADER: Final = "idempotency-key"
 _KEY_PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 _KEY: Final = re.compile(_KEY_PATTERN)
-_MOST_UNKNOWN: Final = 100
 _MOST_EDGES: Final = 500_000
 _SCOPE: Final = "default"
 """There is one API key; with several, each has Idempotency-Keys of its own."""
 
-_KEY_PARAMETER: Final[dict[str, Any]] = {
+KEY_PARAMETER: Final[dict[str, Any]] = {
     "parameters": [
         {
             "name": "Idempotency-Key",
@@ -67,14 +67,14 @@ def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problem
     status_code=201,
     response_model=schemas.Job,
     responses=_documented(schemas.Job, _LOCATION),
-    openapi_extra=openapi.body(NewJob) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewJob) | KEY_PARAMETER,
 )
 async def submit_job(request: Request) -> Response:
     """Submit one job."""
     context = context_of(request)
     raw = await _json_body(request, context)
     new = body.parse(NewJob, raw)
-    job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
+    job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
     submitted = await context.store.submit([job], idempotency=_idempotency(request, raw))
     [job_id] = submitted.ids
     if submitted.stored_at_ms is not None:
@@ -90,7 +90,7 @@ async def submit_job(request: Request) -> Response:
     status_code=201,
     response_model=schemas.JobPage,
     responses=_documented(schemas.JobPage, {}),
-    openapi_extra=openapi.body(NewJobs) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewJobs) | KEY_PARAMETER,
 )
 async def submit_jobs(request: Request) -> Response:
     """Submit many independent jobs, all or none."""
@@ -99,7 +99,7 @@ async def submit_jobs(request: Request) -> Response:
     new = body.parse(NewJobs, raw).jobs
     _limit_edges(new)
     jobs = [
-        job.to_new_job(job_id, _known_form(job.dependencies()))
+        job.to_new_job(job_id, known_form(job.dependencies()))
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
     submitted = await context.store.submit(jobs, idempotency=_idempotency(request, raw))
@@ -116,7 +116,7 @@ async def submit_jobs(request: Request) -> Response:
     status_code=201,
     response_model=schemas.Workflow,
     responses=_documented(schemas.Workflow, _LOCATION, problems.DEPENDENCY_CYCLE),
-    openapi_extra=openapi.body(NewWorkflow) | _KEY_PARAMETER,
+    openapi_extra=openapi.body(NewWorkflow) | KEY_PARAMETER,
 )
 async def submit_workflow(request: Request) -> Response:
     """Submit jobs that depend on each other, by name or by id; all or none."""
@@ -137,32 +137,9 @@ async def submit_workflow(request: Request) -> Response:
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
 
-def workflow_jobs(new: Sequence[NewJob]) -> list[models.NewJob]:
-    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids."""
-    positions = graph.number_names([job.name for job in new])
-    parents = [[positions[name] for name in job.parents() if name in positions] for job in new]
-    order = graph.topological_order(parents, [job.name or f"jobs[{position}]" for position, job in enumerate(new)])
-    made = dict(zip(order, ids.new_ids(len(order)), strict=True))
-    id_of = {name: made[position] for name, position in positions.items()}
-    return [
-        new[position].to_new_job(job_id, _known_form(new[position].dependencies(id_of)))
-        for position, job_id in made.items()
-    ]
-
-
 def _limit_edges(jobs: Sequence[NewJob]) -> None:
     if sum(len(job.depends_on) for job in jobs) > _MOST_EDGES:
         raise TooLarge(f"a submission can have at most {_MOST_EDGES:,} dependencies")
-
-
-def _known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:
-    """Refuse what is no job's id by its form alone; whether such a job exists, the store knows."""
-    if not edges:
-        return ()
-    unknown = [edge.job for edge in edges if not ids.is_id(edge.job)]
-    if unknown:
-        raise UnknownDependency(unknown[:_MOST_UNKNOWN])
-    return edges
 
 
 async def _json_body(request: Request, context: Context) -> bytes:
@@ -170,13 +147,19 @@ async def _json_body(request: Request, context: Context) -> bytes:
     return await body.read(request, context.settings.max_body)
 
 
+def key_of(request: Request) -> str | None:
+    """Return the request's Idempotency-Key, if it has one."""
+    key = request.headers.get(_KEY_HEADER)
+    if key is not None and _KEY.fullmatch(key) is None:
+        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
+    return key
+
+
 def _idempotency(request: Request, raw: bytes) -> Idempotency | None:
     """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
-    key = request.headers.get(_KEY_HEADER)
+    key = key_of(request)
     if key is None:
         return None
-    if _KEY.fullmatch(key) is None:
-        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
     canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
     asked = f"{request.method} {request.url.path}\n".encode() + canonical
     return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())
