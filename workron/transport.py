@@ -68,8 +68,10 @@ class Transport:
         self._http.close()
 
     def document(self, method: str, path: str, **parts: Any) -> Any:
-        """Return the JSON document that the API answers."""
+        """Return the JSON document that the API answers, None if it has nothing to say (204)."""
         response = self._send(self._http.build_request(method, path, **parts))
+        if response.status_code == 204:
+            return None
         try:
             return response.json()
         except ValueError:

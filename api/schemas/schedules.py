@@ -88,7 +88,7 @@ def summary_document(schedule: Schedule) -> dict[str, Any]:
         "updated_at": rfc3339(schedule.updated_at_ms),
         "next_run_at": time_or_none(schedule.next_at_ms),
         "queued": time_or_none(schedule.queued_at_ms),
-        "counts": dict(schedule.counts),
+        "counts": {outcome.value: count for outcome, count in schedule.counts.items()},
     }
 
 
