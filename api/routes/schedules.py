@@ -34,6 +34,19 @@ class SchedulesQuery(StrictQuery):
     """`next_cursor` of the page before."""
 
 
+@router.get(
+    "/schedules",
+    operation_id="list_schedules",
+    response_model=schemas.ScheduleList,
+    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+)
+async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Query()]) -> Response:
+    """List schedules by name, without their jobs and runs."""
+    page = await context_of(request).store.schedules.page(query.limit, query.cursor)
+    documents = map(schemas.summary_document, page.schedules)
+    return schemas.json_response(schemas.list_document(documents, page.next_cursor))
+
+
 @router.put(
     "/schedules/{schedule}",
     operation_id="put_schedule",
@@ -58,19 +71,6 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     definition = body.parse(NewSchedule, raw).definition(raw)
     stored, created = await context.store.schedules.put(schedule, definition)
     return schemas.json_response(schemas.schedule_document(stored), 201 if created else 200)
-
-
-@router.get(
-    "/schedules",
-    operation_id="list_schedules",
-    response_model=schemas.ScheduleList,
-    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
-)
-async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Query()]) -> Response:
-    """List schedules by name, without their jobs and runs."""
-    page = await context_of(request).store.schedules.page(query.limit, query.cursor)
-    documents = map(schemas.summary_document, page.schedules)
-    return schemas.json_response(schemas.list_document(documents, page.next_cursor))
 
 
 @router.get(

@@ -79,7 +79,13 @@ def known(server: str) -> dict[str, str]:
         workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
         job_id = workflow["jobs"][0]["id"]
         client.post(f"/jobs/{job_id}/cancel").raise_for_status()
-    return {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": WORKER.id, "queue": "limited"}
+    return {
+        "workflow_id": workflow["id"],
+        "job_id": job_id,
+        "worker_id": WORKER.id,
+        "queue": "limited",
+        "schedule": "nightly",
+    }
 
 
 async def beat(url: str) -> None:
@@ -127,8 +133,8 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "register_worker",
         "heartbeat_worker",
         "change_queue",
-        "put_schedule",
         "list_schedules",
+        "put_schedule",
         "get_schedule",
         "delete_schedule",
         "pause_schedule",
@@ -200,6 +206,9 @@ def test_every_operation_answers_as_documented(
         asyncio.run(beat(valkey_url))
     if case.path_parameters and not (case.meta and case.meta.is_negative_at(ParameterLocation.PATH)):
         case.path_parameters = {name: known[name] for name in case.path_parameters}
+    if "{schedule}" in case.path:
+        work = {"cron": "@yearly", "job": {"command": "true"}}
+        httpx2.put(f"{server}/schedules/{known['schedule']}", json=work, headers=AUTHORIZATION)
     operation = case.operation.definition.raw["operationId"]
     if operation == "retry_job":
         httpx2.post(f"{server}/jobs/{known['job_id']}/cancel", headers=AUTHORIZATION)
