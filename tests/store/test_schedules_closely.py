@@ -5,6 +5,7 @@ import time
 
 import pytest
 from builders import claim, finish, new_job, submit
+from conftest import WaitUntil
 from schedules import (
     HOUR_MS,
     definition,
@@ -18,6 +19,7 @@ from schedules import (
 from servers import Bench
 
 from api.schedule_body import expand
+from reaper.reaper import Reaper
 from workron.errors import IdempotencyConflict, NotFound, StoreBroken
 from workron.listing import JobFilter
 from workron.models import Status
@@ -224,3 +226,22 @@ async def test_a_full_server_starts_nothing_and_makes_up_for_it(bench: Bench, st
     await bench.client.hdel(bench.keys.meta, "full")
     await bench.client.zadd(bench.keys.schedules_due, {"nightly": 1})
     assert await fire(store) == 1
+
+
+async def test_a_reaper_starts_an_occurrence_when_its_time_comes_not_with_its_next_pass(
+    bench: Bench, store: Store, wait_until: WaitUntil
+) -> None:
+    await put(store)
+    due_ms = await make_due(bench, int(time.time() * 1000) + 600)
+    stopping = asyncio.Event()
+    running = asyncio.create_task(Reaper(bench.store(), every_s=30).run(stopping))
+
+    async def fired() -> bool:
+        return bool((await store.schedules.get("nightly")).runs)
+
+    await wait_until(fired)
+    stopping.set()
+    await running
+    [run] = (await store.schedules.get("nightly")).runs
+    assert (run.at_ms, run.outcome) == (due_ms, FIRED)
+    assert 0 <= run.recorded_at_ms - due_ms < 2000
