@@ -30,7 +30,7 @@ def workflow(size: int, **fields: Any) -> Definition:
     """A schedule of a workflow: a chain of two, and others beside."""
     jobs = [{"name": f"j{n}", "command": "true"} for n in range(size)]
     jobs[1]["depends_on"] = ["j0"]  # type: ignore[assignment]
-    return definition(work={"name": "w", "jobs": jobs}, is_workflow=True, **fields)
+    return definition(is_workflow=True, **{"work": {"name": "w", "jobs": jobs}} | fields)
 
 
 def full_hour_ms(ago: int = 0) -> int:

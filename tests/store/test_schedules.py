@@ -162,11 +162,8 @@ async def test_a_workflow_of_many_calls_fires_once_though_many_stage_it(bench: B
     assert (await stores[0].schedules.get("nightly")).counts[FIRED] == 1
 
 
-async def test_a_workflow_that_was_half_staged_when_its_reaper_died_is_fired_by_another(
-    bench: Bench, store: Store
-) -> None:
-    await store.schedules.put("nightly", workflow(900))
-    due_ms = await make_due(bench)
+async def die_while_staging(bench: Bench, due_ms: int) -> None:
+    """Stage all chunks, as a reaper does that dies before it opens them."""
     dying = bench.store()
     seen = await dying.schedules.get("nightly")
 
@@ -177,10 +174,33 @@ async def test_a_workflow_that_was_half_staged_when_its_reaper_died_is_fired_by_
     dying._scripts.abort = never  # type: ignore[method-assign,assignment]
     with pytest.raises(asyncio.CancelledError):
         await occurrence.submit(dying, seen, expand(seen.definition), kind=Kind.NEXT, at_ms=due_ms)
+
+
+async def test_a_workflow_that_was_half_staged_when_its_reaper_died_is_fired_by_another(
+    bench: Bench, store: Store
+) -> None:
+    await store.schedules.put("nightly", workflow(900))
+    due_ms = await make_due(bench)
+    await die_while_staging(bench, due_ms)
     assert await bench.client.zcard(bench.keys.jobs) == 0
     assert await fire(store) == 1
     assert await bench.client.zcard(bench.keys.jobs) == 900
     assert await outcomes(store) == [(FIRED, 1)]
+
+
+async def test_a_workflow_that_is_changed_when_it_was_half_staged_is_fired_as_it_is_by_then(
+    bench: Bench, store: Store
+) -> None:
+    await store.schedules.put("nightly", workflow(900))
+    due_ms = await make_due(bench)
+    await die_while_staging(bench, due_ms)
+    jobs = [{"name": f"j{n}", "command": "other"} for n in range(900)]
+    await store.schedules.put("nightly", workflow(900, work={"jobs": jobs}))
+    assert await fire(store) == 1
+    assert {job.command for job in (await store.list_jobs(JobFilter(), limit=1000)).jobs} == {"other"}
+    for batch in await bench.client.zrange(bench.keys.batches, 0, -1):
+        while (await store._scripts.abort(batch.decode(), 0))[0] == b"MORE":
+            pass
 
 
 async def test_a_workflow_that_was_given_up_is_fired_under_other_ids(bench: Bench, store: Store) -> None:

@@ -74,7 +74,7 @@ async def test_a_change_never_brings_an_occurrence_back(bench: Bench, store: Sto
     assert not created
     assert changed.next_at_ms is not None
     assert changed.next_at_ms > ahead_ms
-    assert changed.born == made.born
+    assert changed.created_at_ms == made.created_at_ms
 
 
 async def test_changes_at_once_are_all_made_one_after_the_other(bench: Bench) -> None:

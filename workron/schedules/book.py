@@ -27,7 +27,7 @@ from workron.schedules.times import Dst, Times
 from workron.scripts import Arg, Scripts
 
 _LISTED: Final = (
-    "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "born", "created_at", "updated_at",
+    "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "created_at", "updated_at",
     "next", "last", "queued", *RunOutcome
 )  # fmt: skip
 """What a listing reads of a schedule: all but its work, which may be large."""
@@ -209,7 +209,6 @@ def _schedule(name: str, row: Row, runs: Sequence[bytes]) -> Schedule | None:
         return Schedule(
             name=name,
             version=row["version"].decode(),
-            born=row["born"].decode(),
             definition=_definition(row),
             created_at_ms=int(row["created_at"]),
             updated_at_ms=int(row["updated_at"]),

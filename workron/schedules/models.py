@@ -71,8 +71,6 @@ class Schedule:
     name: str
     version: str
     """Another one after each change."""
-    born: str
-    """Another one for each schedule that ever had this name."""
     definition: Definition
     created_at_ms: int
     updated_at_ms: int

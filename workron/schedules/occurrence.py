@@ -61,8 +61,11 @@ async def _first_id(store: Store, schedule: Schedule, at_ms: int, salt: str) -> 
 
 
 def first_id(schedule: Schedule, at_ms: int, salt: str = " 0") -> str:
-    """Return an id that follows from the schedule and the occurrence's time alone."""
-    return _derived(f"{schedule.name} {schedule.born} {at_ms}{salt}", at_ms)
+    """Return an id that follows from the schedule, as it is, and the occurrence's time alone.
+
+    Whoever starts the occurrence goes on with what another has staged under it: that must not be of an older version.
+    """
+    return _derived(f"{schedule.name} {schedule.version} {at_ms}{salt}", at_ms)
 
 
 def _derived(text: str, at_ms: int) -> str:
