@@ -51,7 +51,8 @@ class NewSchedule(Body):
     dst: Dst | None = None
     """Times that a change of the clock leaves out or repeats: `once` starts each once, `skip` leaves out what the clock
     does, `twice` starts twice what comes twice. By default `twice` if the hour is `*`, or else `once`."""
-    paused: bool = False
+    paused: bool | None = None
+    """Left out, it stays as it is; a new schedule is not paused."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -69,7 +70,7 @@ class NewSchedule(Body):
         times.zone(self.timezone)
         dst = self.dst or times.usual_dst(cron)
         definition = Definition(
-            cron, self.timezone, dst, self.overlap, self.catch_up, self.paused, work, is_workflow=is_workflow
+            cron, self.timezone, dst, self.overlap, self.catch_up, bool(self.paused), work, is_workflow=is_workflow
         )
         expand(definition)
         return definition

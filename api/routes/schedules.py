@@ -68,8 +68,8 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     context = context_of(request)
     body.require_json(request)
     raw = await body.read(request, context.settings.max_body)
-    definition = body.parse(NewSchedule, raw).definition(raw)
-    stored, created = await context.store.schedules.put(schedule, definition)
+    new = body.parse(NewSchedule, raw)
+    stored, created = await context.store.schedules.put(schedule, new.definition(raw), keep_paused=new.paused is None)
     return schemas.json_response(schemas.schedule_document(stored), 201 if created else 200)
 
 

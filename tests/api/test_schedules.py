@@ -114,6 +114,13 @@ async def test_pausing_and_resuming_may_be_repeated(client: httpx2.AsyncClient) 
         assert (answer.status_code, answer.json()["paused"]) == (200, paused)
 
 
+async def test_putting_it_again_leaves_it_paused_unless_it_says_otherwise(client: httpx2.AsyncClient) -> None:
+    await put(client, paused=True)
+    assert (await put(client, overlap="skip"))["paused"] is True
+    resumed = await put(client, paused=False)
+    assert (resumed["paused"], len(resumed["next_runs"])) == (False, 5)
+
+
 async def test_schedules_are_listed_and_deleted(client: httpx2.AsyncClient) -> None:
     for name in ("b", "a", "c"):
         await put(client, name)

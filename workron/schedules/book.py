@@ -54,11 +54,16 @@ class ScheduleBook:
         self._keys = keys
         self._scripts = scripts
 
-    async def put(self, name: str, definition: Definition) -> tuple[Schedule, bool]:
-        """Create a schedule, or replace its definition; returns it, and whether it is new."""
+    async def put(self, name: str, definition: Definition, *, keep_paused: bool = False) -> tuple[Schedule, bool]:
+        """Create a schedule, or replace its definition; returns it, and whether it is new.
+
+        `keep_paused`: it stays paused, or not, as it is; a new one is as the definition says.
+        """
         version = ids.new_id()
         for _ in range(_TRIES):
             before, now_ms = await self.look(name)
+            if keep_paused and before is not None:
+                definition = replace(definition, paused=before.definition.paused)
             created = await self._store(name, before, version, definition, now_ms)
             if created is not None:
                 return await self.get(name), created
