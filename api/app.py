@@ -12,7 +12,19 @@ from api import pages, problems
 from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
-from api.routes import actions, claims, fleet, jobs, queues, reports, submissions, system, workers, workflows
+from api.routes import (
+    actions,
+    claims,
+    fleet,
+    jobs,
+    queues,
+    reports,
+    schedules,
+    submissions,
+    system,
+    workers,
+    workflows,
+)
 from workron.errors import StoreUnavailable, WorkronError
 from workron.settings import Settings
 
@@ -36,7 +48,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     )
     app.state.context = Context(store, settings)
     # /jobs/next and /jobs/actions go before /jobs/{job_id}
-    modules = (submissions, claims, actions, jobs, workflows, reports, workers, queues, fleet, system)
+    modules = (submissions, claims, actions, jobs, workflows, reports, workers, queues, schedules, fleet, system)
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)

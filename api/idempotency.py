@@ -29,13 +29,19 @@ PARAMETER: Final[dict[str, Any]] = {
 }
 
 
+def key_of(request: Request) -> str | None:
+    """Return the request's Idempotency-Key, if it has one."""
+    key = request.headers.get(_HEADER)
+    if key is not None and _KEY.fullmatch(key) is None:
+        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
+    return key
+
+
 def of(request: Request, raw: bytes) -> Idempotency | None:
     """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
-    key = request.headers.get(_HEADER)
+    key = key_of(request)
     if key is None:
         return None
-    if _KEY.fullmatch(key) is None:
-        raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
     canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
     asked = f"{request.method} {request.url.path}\n".encode() + canonical
     return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())

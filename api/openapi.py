@@ -15,12 +15,13 @@ from api.action_bodies import NewBulkAction
 from api.bodies import Cancel, DrainTime, MoreJobs, NewJobs, NewWorkflow, QueueChange, Steering
 from api.gate import OPEN_PATHS
 from api.job_body import NewJob
+from api.schedule_body import NewSchedule
 from workron import __version__
 
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, MoreJobs, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
+    *(NewJob, NewJobs, NewWorkflow, MoreJobs, NewSchedule, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
     *(work.Report, work.FailureReport, work.MaybeFenced),
 )

@@ -1,5 +1,5 @@
 -- open: make a large submission visible at once, when all its chunks are there. `admit` then puts its jobs to work.
--- uses: core unique submissions conflicts
+-- uses: core unique schedules submissions conflicts
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged

@@ -5,6 +5,7 @@ takes, and a pass that comes late would be taken for an outage of everybody.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -13,9 +14,11 @@ from typing import Final
 
 import structlog
 
+from api.schedule_body import expand
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.outage import Outage
+from workron.schedules.firing import Fired, Firing
 from workron.signals import happens
 from workron.store import Store
 from workron.tasks import end
@@ -42,6 +45,7 @@ class Reaper:
         self._upkeep: Upkeep = store.upkeep
         self._actions = store.actions
         self._name = ids.new_id()
+        self._firing = Firing(store, expand)
         self._every_s = every_s
         self._outage = Outage()
         self._swept_at = self._measured_at = time.monotonic()
@@ -49,7 +53,8 @@ class Reaper:
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until told to stop."""
         log.info("reaper ready", every_s=self._every_s)
-        loops = [asyncio.create_task(self._repeat(do, stopping)) for do in (self.reap, self.keep_house, self.act)]
+        work = (self.reap, self.keep_house, self.act, self.fire)
+        loops = [asyncio.create_task(self._repeat(do, stopping)) for do in work]
         try:
             stop = asyncio.create_task(stopping.wait())
             await asyncio.wait([stop, *loops], return_when=asyncio.FIRST_COMPLETED)
@@ -64,13 +69,16 @@ class Reaper:
         """Passes of several reapers drift apart by jitter."""
         refused = Outage()  # Redis is there, and answers this pass with an error: the others go on
         while not stopping.is_set():
+            pause_s = self._every_s * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
             try:
-                await do()
+                done = await do()
+                if isinstance(done, Fired):
+                    pause_s = min(pause_s, _until(done))
                 self._outage.worked()
                 refused.worked()
             except StoreUnavailable as error:
                 (self._outage if type(error) is StoreUnavailable else refused).failed(error)
-            await happens(stopping, within_s=self._every_s * random.uniform(0.8, 1.0))  # noqa: S311 - jitter
+            await happens(stopping, within_s=pause_s)
 
     async def reap(self) -> Reaped:
         """Take back lost leases, page by page until one is not full."""
@@ -82,6 +90,10 @@ class Reaper:
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
             if not page.more:
                 return Reaped(requeued, ended, alive, waiting=page.waiting)
+
+    async def fire(self) -> Fired:
+        """Start what schedules have due. The pass after it comes when the next occurrence does, if that is soon."""
+        return await self._firing.fire()
 
     async def keep_house(self) -> Housekeeping:
         """Start due jobs, go on with what others left behind; now and then measure and sweep."""
@@ -119,3 +131,7 @@ class Reaper:
         elif swept.deleted or swept.trimmed:
             log.info("swept", deleted=swept.deleted, trimmed=swept.trimmed)
         return swept
+
+
+def _until(fired: Fired) -> float:
+    return math.inf if fired.next_in_ms is None else fired.next_in_ms / 1000

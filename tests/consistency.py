@@ -13,6 +13,7 @@ from workron.free_json import MAX_METADATA, MAX_RESULT, write
 from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, Status
 from workron.retries import pack, unpack
+from workron.schedules.models import SHOWN_RUNS
 
 Row = Mapping[str, str]
 INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
@@ -78,6 +79,7 @@ class Audit:
         found += await self._arrays()
         found += await self._unique_keys()
         found += await self._actions()
+        found += await self._schedules()
         for job_id, row in self.jobs.items():
             found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
             found += [f"{job_id}: {problem}" for problem in own_words(row)]
@@ -248,6 +250,23 @@ class Audit:
             if "dry_run" not in said and numbers[0] != numbers[1] + numbers[2]:
                 found.append(f"action {action} has counted {numbers}")
         return found
+
+    async def _schedules(self) -> list[str]:
+        """What fires, and what is listed, against what schedules say."""
+        prefix = self._keys.schedule("")
+        rows, found = {}, []
+        async for key in self._client.scan_iter(f"{prefix}*", count=1000):
+            name = key.decode().removeprefix(prefix)
+            if name.endswith(":runs"):
+                name = name.removesuffix(":runs")
+                if await self._client.llen(key) > SHOWN_RUNS:
+                    found.append(f"schedule {name} remembers too many runs")
+            rows[name] = await self._hash(prefix + name)
+        listed = {name.decode() for name in await self._client.zrange(self._keys.schedules, 0, -1)}
+        due = {name.decode() for name in await self._client.zrange(self._keys.schedules_due, 0, -1)}
+        waits = {name for name, row in rows.items() if "paused" not in row and ("next" in row or "queued" in row)}
+        found += [f"schedule {name}: listed, or not, against its hash" for name in listed ^ rows.keys()]
+        return found + [f"schedule {name}: looked at, or not, against its hash" for name in due ^ waits]
 
     async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:
         edges = (await self._hash(f"{self._keys.job(job_id)}:parents")).values()

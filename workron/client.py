@@ -17,7 +17,18 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
-from workron.documents import ActionDoc, ExplanationDoc, HealthDoc, JobDoc, QueueDoc, WorkerDoc, WorkflowDoc
+from workron.documents import (
+    ActionDoc,
+    ExplanationDoc,
+    HealthDoc,
+    JobDoc,
+    QueueDoc,
+    ScheduleDoc,
+    ScheduleRunDoc,
+    ScheduleSummaryDoc,
+    WorkerDoc,
+    WorkflowDoc,
+)
 from workron.errors import ApiProblem, InvalidRequest, NotFound
 from workron.transport import ANSWER_S, PATIENCE_S, Transport
 
@@ -187,6 +198,42 @@ class Client:
         """Forget a queue that holds no jobs."""
         self._transport.document("DELETE", _queue_path(queue))
 
+    def put_schedule(self, name: str, schedule: Mapping[str, Any]) -> ScheduleDoc:
+        """Create or replace a schedule; the body is that of `PUT /schedules/{name}`."""
+        sent = {"Content-Type": "application/json"}
+        path = _schedule_path(name)
+        return cast(ScheduleDoc, self._transport.document("PUT", path, content=_encode(schedule), headers=sent))
+
+    def schedules(self) -> Iterator[ScheduleSummaryDoc]:
+        """Yield all schedules by name, without their jobs and runs."""
+        params = {"limit": str(PAGE)}
+        while True:
+            page = self._get("/schedules", params)
+            yield from page["data"]
+            if page["next_cursor"] is None:
+                return
+            params["cursor"] = page["next_cursor"]
+
+    def schedule(self, name: str) -> ScheduleDoc:
+        """Return a schedule with its next and its last runs."""
+        return cast(ScheduleDoc, self._get(_schedule_path(name)))
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule; what it has started goes on."""
+        self._transport.document("DELETE", _schedule_path(name))
+
+    def run_schedule(self, name: str, *, idempotency_key: str | None = None) -> ScheduleRunDoc:
+        """Start a schedule's job or workflow once now."""
+        return cast(ScheduleRunDoc, self._submit(_schedule_path(name, "/run"), {}, idempotency_key))
+
+    def pause_schedule(self, name: str) -> ScheduleDoc:
+        """Let a schedule fire no more until it is resumed."""
+        return cast(ScheduleDoc, self._post(_schedule_path(name, "/pause"), {}))
+
+    def resume_schedule(self, name: str) -> ScheduleDoc:
+        """Let a schedule fire again."""
+        return cast(ScheduleDoc, self._post(_schedule_path(name, "/resume"), {}))
+
     def workers(self) -> list[WorkerDoc]:
         """Return all workers, those lost within the last hour too."""
         params, found = {"limit": str(PAGE)}, []
@@ -240,6 +287,12 @@ def _worker_path(worker_id: str, action: str = "") -> str:
 
 def _queue_path(queue: str, action: str = "") -> str:
     return f"/queues/{quote(queue, safe='')}" + (f"/{action}" if action else "")
+
+
+def _schedule_path(name: str, action: str = "") -> str:
+    if not name or name in {".", ".."} or "/" in name:
+        raise NotFound("schedule", name)
+    return f"/schedules/{quote(name, safe='')}{action}"
 
 
 def _path(kind: str, ident: str, action: str = "") -> str:

@@ -157,6 +157,52 @@ class QueueDoc(TypedDict):
     paused: bool
 
 
+class NextRunDoc(TypedDict):
+    """A moment at which a schedule is going to fire."""
+
+    at: str
+    words: str
+
+
+class ScheduleRunDoc(TypedDict):
+    """What became of an occurrence of a schedule, or of a row of them."""
+
+    at: str
+    outcome: str
+    count: int
+    recorded_at: str
+    job: str | None
+    workflow: str | None
+    error: str | None
+
+
+class ScheduleSummaryDoc(TypedDict):
+    """A schedule as it is listed."""
+
+    name: str
+    cron: str
+    timezone: str
+    description: str
+    dst: str
+    overlap: str
+    catch_up: str
+    paused: bool
+    created_at: str
+    updated_at: str
+    next_run_at: str | None
+    queued: str | None
+    counts: dict[str, int]
+
+
+class ScheduleDoc(ScheduleSummaryDoc):
+    """A schedule as the API answers it."""
+
+    job: dict[str, Any] | None
+    workflow: dict[str, Any] | None
+    next_runs: list[NextRunDoc]
+    runs: list[ScheduleRunDoc]
+
+
 class WorkerDoc(TypedDict):
     """A worker as it described itself with its last heartbeat; `state` is active, draining or lost."""
 

@@ -19,6 +19,8 @@ class Keys:
         self.arrays: Final = f"{self.prefix}arrays"
         self.actions: Final = f"{self.prefix}actions"
         self.actions_open: Final = f"{self.prefix}actions:open"
+        self.schedules: Final = f"{self.prefix}schedules"
+        self.schedules_due: Final = f"{self.prefix}schedules:due"
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
@@ -72,6 +74,12 @@ class Keys:
 
     def array_values(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}:values"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.prefix}schedule:{name}"
+
+    def schedule_runs(self, name: str) -> str:
+        return f"{self.prefix}schedule:{name}:runs"
 
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"

@@ -24,7 +24,7 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
      "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt"}
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -219,6 +219,27 @@ class Scripts:
 
     async def forget(self, queue: str) -> Any:
         return await self._run("forget", queue)
+
+    async def schedule(self, name: str, seen: str, version: str, next_ms: Arg, fields: Sequence[Arg]) -> Any:
+        return await self._run("schedule", name, seen, version, next_ms, *fields)
+
+    async def unschedule(self, name: str) -> Any:
+        return await self._run("unschedule", name)
+
+    async def fire(
+        self,
+        name: str,
+        version: str,
+        kind: str,
+        *,
+        at_ms: int,
+        last_ms: int,
+        following_ms: Arg,
+        what: str,
+        number: int = 1,
+        text: str = "",
+    ) -> Any:
+        return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

@@ -3,6 +3,7 @@
     Store            submit, cancel, retry; read jobs, wait for them     what the API calls
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
     Store.actions    bulk actions: ordered by the API, worked off by the reaper
+    Store.schedules  put, read, list, delete schedules               what the API and the reaper call
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -47,6 +48,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.queues import Queues
 from workron.reading import Reader
+from workron.schedules.book import ScheduleBook
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
 from workron.settings import Settings
@@ -87,6 +89,7 @@ class Store:
         self._explainer = Explainer(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.actions: Final = Actions(connection, self._keys, self._scripts)
+        self.schedules: Final = ScheduleBook(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy

@@ -1,7 +1,6 @@
 """Submitting: one job, many jobs, a workflow. Stored whole or not at all, and once per Idempotency-Key."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -9,18 +8,18 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, graph, idempotency, openapi, problems, schemas
+from api import body, idempotency, openapi, problems, schemas
 from api.bodies import MoreJobs, NewJobs, NewWorkflow
 from api.context import Context, context_of
 from api.job_body import NewJob
+from api.placing import known_form, workflow_jobs
 from api.routes.workflows import MOST_JOBS, workflow_answer
-from workron import ids, models
-from workron.errors import NotFound, TooLarge, UnknownDependency
-from workron.models import Dependency, Submitted
+from workron import ids
+from workron.errors import NotFound, TooLarge
+from workron.models import Submitted
 
 router = APIRouter(tags=["submit"])
 
-_MOST_UNKNOWN: Final = 100
 _MOST_EDGES: Final = 500_000
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
 _REPLAYED: Final = {"Idempotency-Replayed": {"schema": {"type": "string", "enum": ["true"]}}}
@@ -60,7 +59,7 @@ async def submit_job(request: Request) -> Response:
     context = context_of(request)
     raw = await _json_body(request, context)
     new = body.parse(NewJob, raw)
-    job = new.to_new_job(ids.new_id(), _known_form(new.dependencies()))
+    job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
     submitted = await context.store.submit([job], idempotency=idempotency.of(request, raw))
     [job_id] = submitted.ids
     if submitted.stored_at_ms is not None:
@@ -85,7 +84,7 @@ async def submit_jobs(request: Request) -> Response:
     new = body.parse(NewJobs, raw).jobs
     _limit_edges(new)
     jobs = [
-        job.to_new_job(job_id, _known_form(job.dependencies()))
+        job.to_new_job(job_id, known_form(job.dependencies()))
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
     submitted = await context.store.submit(jobs, idempotency=idempotency.of(request, raw))
@@ -151,35 +150,9 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     return _answer(submitted, schemas.list_document(documents))
 
 
-def workflow_jobs(new: Sequence[NewJob], known: Mapping[str, str] = MappingProxyType({})) -> list[models.NewJob]:
-    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids.
-
-    `known` are jobs that are stored already, by their names.
-    """
-    positions = graph.number_names([job.name for job in new])
-    parents = [[positions[name] for name in job.parents() if name in positions] for job in new]
-    order = graph.topological_order(parents, [job.name or f"jobs[{position}]" for position, job in enumerate(new)])
-    made = dict(zip(order, ids.new_ids(len(order)), strict=True))
-    id_of = {**known, **{name: made[position] for name, position in positions.items()}}
-    return [
-        new[position].to_new_job(job_id, _known_form(new[position].dependencies(id_of)))
-        for position, job_id in made.items()
-    ]
-
-
 def _limit_edges(jobs: Sequence[NewJob]) -> None:
     if sum(len(job.depends_on) for job in jobs) > _MOST_EDGES:
         raise TooLarge(f"a submission can have at most {_MOST_EDGES:,} dependencies")
-
-
-def _known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:
-    """Refuse what is no job's id by its form alone; whether such a job exists, the store knows."""
-    if not edges:
-        return ()
-    unknown = [edge.job for edge in edges if not ids.is_id(edge.job)]
-    if unknown:
-        raise UnknownDependency(unknown[:_MOST_UNKNOWN])
-    return edges
 
 
 async def _json_body(request: Request, context: Context) -> bytes:

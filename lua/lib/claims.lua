@@ -1,6 +1,5 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 
--- All that others need: a script has 200 locals at most.
 local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
 
 do

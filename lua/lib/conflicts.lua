@@ -2,6 +2,10 @@
 --
 -- returned:<first id> (HASH, with a TTL): the jobs of a submission that were not stored → who held their keys.
 
+local meet_holders, note_returned, was_returned, take_keys
+
+do
+
 local RETURNED_MS, RETURNED_UNKEYED_MS = 86400000, 600000 -- as long as an Idempotency-Key; without: as a call may be repeated
 
 local function waits(job)
@@ -13,7 +17,7 @@ end
 --
 -- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, id → which
 -- job replaces it; `keys`, key → the job that takes it. Or nil and {"HELD", id of the holder, key}.
-local function meet_holders(jobs, workflow, here, is_replaceable)
+function meet_holders(jobs, workflow, here, is_replaceable)
   local plan = { kept = {}, returned = {}, replaced = {}, keys = {} }
   for _, job in ipairs(jobs) do
     local unique = job.unique and parse_unique(job.unique)
@@ -40,7 +44,7 @@ local function meet_holders(jobs, workflow, here, is_replaceable)
 end
 
 -- Note which jobs were not stored, for who asks again. Returns whether there are any.
-local function note_returned(plan, first, idempotency)
+function note_returned(plan, first, idempotency)
   local pairs_of = {}
   for id, holder in pairs(plan.returned) do
     pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = id, holder
@@ -53,13 +57,15 @@ local function note_returned(plan, first, idempotency)
   return #pairs_of > 0
 end
 
-local function was_returned(first)
+function was_returned(first)
   return redis.call('EXISTS', P .. 'returned:' .. first) == 1
 end
 
 -- Have each key name the job that takes it.
-local function take_keys(plan)
+function take_keys(plan)
   for _, job in pairs(plan.keys) do
     take_key(job.lock, job.id, '1')
   end
+end
+
 end

@@ -4,19 +4,23 @@
 -- while waiting, with a `!` in front when the parent ended otherwise. A job with a broken edge is skipped; when its
 -- parent is retried, the edge waits again and the job is re-armed.
 
+local edge_state, skip, propagate
+
+do
+
 local function satisfies(when, status)
   return when == 'finished' or when == status
 end
 
 -- What the parents hash should say of an edge: false (satisfied), `when`, or `!when`.
-local function edge_state(parent, when)
+function edge_state(parent, when)
   if not TERMINAL[parent.status] then
     return when
   end
   return not satisfies(when, parent.status) and '!' .. when
 end
 
-local function skip(job, parent)
+function skip(job, parent)
   end_job(job, 'skipped', {
     reason = 'upstream',
     caused_by = parent.id,
@@ -144,7 +148,7 @@ local function visit_edges(id, budget)
 end
 
 -- Visit up to `budget` edges of ended (or retried) jobs; returns whether some are left for a further call.
-local function propagate(budget)
+function propagate(budget)
   while budget > 0 do
     local id = redis.call('LINDEX', P .. 'propagate', '0')
     if not id then
@@ -154,4 +158,6 @@ local function propagate(budget)
     budget = budget - (kind and walk_on(kind, walked, budget) or visit_edges(id, budget))
   end
   return redis.call('EXISTS', P .. 'propagate') == 1
+end
+
 end

@@ -195,6 +195,10 @@ local function earlier(key, fingerprint)
   if key == '' then
     return nil
   end
+  local schedule = schedule_of(key)
+  if schedule then
+    return judge_occurrence(schedule, fingerprint)
+  end
   local value = remembered[key] or redis.call('GET', P .. 'idempotency:' .. key)
   if not value then
     return nil
@@ -207,7 +211,10 @@ local function earlier(key, fingerprint)
 end
 
 local function remember(key, fingerprint, first, size, workflow)
-  if key ~= '' then
+  local schedule = key ~= '' and schedule_of(key)
+  if schedule then
+    record_occurrence(schedule, fingerprint, first, size, workflow)
+  elseif key ~= '' then
     remembered[key] = fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow
   end
 end

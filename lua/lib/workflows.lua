@@ -6,7 +6,7 @@
 -- A job from which a cancel goes on to its dependents has `cascade`: when that cancel was made, and the next edge (`-`: all
 -- were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
-local workflow_key, go_on_stopping, push_cascade, resume_workflow -- all that others need: a script has 200 locals at most
+local workflow_key, go_on_stopping, push_cascade, resume_workflow
 
 do
 

@@ -82,7 +82,7 @@ def known(server: str) -> dict[str, str]:
         client.post(f"/jobs/{job_id}/cancel").raise_for_status()
         action = client.post("/jobs/actions", json={"action": "retry", "filter": {}, "dry_run": True}).json()
     known = {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": WORKER.id, "queue": "limited"}
-    return known | {"action_id": action["id"]}
+    return known | {"action_id": action["id"], "schedule": "nightly"}
 
 
 async def beat(url: str) -> None:
@@ -142,6 +142,13 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "pause_queue",
         "resume_queue",
         "purge_queue",
+        "list_schedules",
+        "put_schedule",
+        "get_schedule",
+        "delete_schedule",
+        "pause_schedule",
+        "resume_schedule",
+        "run_schedule",
         "list_workers",
         "get_worker",
         "forget_worker",
@@ -159,6 +166,10 @@ MISFITS: Final = (
     "matching is for one dependency",
     "names more than 100,000 tasks",
     "names no task",
+    "not a cron expression",
+    "never comes",
+    "not a time zone",
+    "a schedule",
     "is longer than",
     "a final job has",
     "a workflow has at most one final job",
@@ -219,6 +230,9 @@ def test_every_operation_answers_as_documented(
         asyncio.run(beat(valkey_url))
     if case.path_parameters and not (case.meta and case.meta.is_negative_at(ParameterLocation.PATH)):
         case.path_parameters = {name: known[name] for name in case.path_parameters}
+    if "{schedule}" in case.path:
+        work = {"cron": "@yearly", "job": {"command": "true"}}
+        httpx2.put(f"{server}/schedules/{known['schedule']}", json=work, headers=AUTHORIZATION)
     operation = case.operation.definition.raw["operationId"]
     if operation == "delete_job" and case.path_parameters == {"job_id": known["job_id"]}:
         case.path_parameters = {"job_id": finished_job(server)}

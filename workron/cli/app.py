@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import bulk, jobs, overview, process, queues, workers, workflows
+from workron.cli import bulk, jobs, overview, process, queues, schedules, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -28,6 +28,9 @@ def _group(cls: type[Group] = Group, **texts: Any) -> typer.Typer:
 
 app = _group(help="Submit commands and have them run, whatever crashes: a distributed job scheduler over Redis.")
 workflow_app = _group(help="Submit and show workflows: jobs that wait for each other.")
+schedules_app = _group(
+    ListingGroup, help="Start commands or workflows again and again, at times of a clock (lists them without `ls`)."
+)
 queues_app = _group(ListingGroup, help="List queues and their jobs (also without `ls`), limit, pause and purge them.")
 config_app = _group(help="Show what is set, and where.")
 
@@ -189,6 +192,37 @@ _add(
     "./generate | workron workflow add -         # inside a job of a workflow: to its own",
 )
 _add(workflow_app, "cancel", workflows.cancel, "Commands", "workron workflow cancel 01FZpY2zqTkMcXH0Vb8n3R")
+
+app.add_typer(schedules_app, name="schedules", rich_help_panel=_JOBS)
+_add(
+    schedules_app,
+    "put",
+    schedules.put,
+    "Commands",
+    "workron schedules put nightly --cron '30 2 * * 1-5' --tz Europe/Berlin -- make report",
+    "workron schedules put poll --cron '*/5 * * * *' --overlap skip --timeout 4m './poll | ./import'",
+    "workron schedules put build --cron @daily --catch-up none --workflow build.yaml",
+)
+_add(schedules_app, "ls", schedules.ls, "Commands", "workron schedules", "workron schedules -o jsonl | jq -r .name")
+_add(
+    schedules_app,
+    "show",
+    schedules.show,
+    "Commands",
+    "workron schedules show nightly",
+    "workron schedules show poll -o json | jq -r '.next_runs[0].at'",
+)
+_add(schedules_app, "rm", schedules.rm, "Commands", "workron schedules rm nightly")
+_add(
+    schedules_app,
+    "run",
+    schedules.run,
+    "Commands",
+    "workron schedules run nightly",
+    "workron wait $(workron schedules run nightly)",
+)
+_add(schedules_app, "pause", schedules.pause, "Commands", "workron schedules pause nightly")
+_add(schedules_app, "resume", schedules.resume, "Commands", "workron schedules resume nightly")
 
 app.add_typer(queues_app, name="queues", rich_help_panel=_LOOK)
 _add(queues_app, "ls", queues.queues, "Commands", "workron queues", "workron queues -o json")

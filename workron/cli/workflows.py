@@ -39,9 +39,9 @@ def submit(
     api: ApiOptions,
 ) -> int:
     """Submit the jobs of a JSON, YAML or TOML file, all or none; print the id of the workflow."""
-    document = _read(file)
+    document = read(file)
     endpoint = locate(api.url)
-    _place(document, where.chosen(local=endpoint.is_local))
+    place(document, where.chosen(local=endpoint.is_local))
     with client_for(endpoint, api) as client:
         workflow = client.submit_workflow(document, idempotency_key=idempotency_key)
         if output is Format.TABLE:
@@ -84,9 +84,9 @@ def add(
     """Add the jobs of a file to a workflow that has not ended, all or none; print their ids."""
     if to is None:
         raise typer.BadParameter("name the workflow: this is no job of one", param_hint="--to")
-    document = _read(file)
+    document = read(file)
     endpoint = locate(api.url)
-    _place(document, where.chosen(local=endpoint.is_local))
+    place(document, where.chosen(local=endpoint.is_local))
     if (token := os.environ.get("WORKRON_TOKEN")) and not os.environ.get("WORKRON_API_KEY"):
         endpoint = replace(endpoint, key=token)
     with client_for(endpoint, api) as client:
@@ -110,7 +110,8 @@ def cancel(
         print_document(client.cancel_workflow(workflow_id), output, _print_workflow)
 
 
-def _read(file: str) -> dict[str, Any]:
+def read(file: str) -> dict[str, Any]:
+    """Return the workflow of a file, or of stdin."""
     from workron import workflow_file
 
     if file == "-":
@@ -130,7 +131,7 @@ def _text(data: bytes, source: str) -> str:
         raise InvalidRequest(f"{source}: not UTF-8 text, at byte {error.start}") from None
 
 
-def _place(document: dict[str, Any], base: str | None) -> None:
+def place(document: dict[str, Any], base: str | None) -> None:
     """Give the jobs that name no directory this one; a relative one starts from it."""
     if base is None:
         return

@@ -1,0 +1,162 @@
+"""Schedules: put, look at, pause, run now and delete them."""
+
+import hashlib
+import time
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, idempotency, openapi, problems, schemas
+from api.context import Context, context_of
+from api.queries import StrictQuery
+from api.schedule_body import SCHEDULE_PATTERN, NewSchedule, expand
+from workron import ids
+from workron.errors import IdempotencyConflict, StoreUnavailable
+from workron.models import Submitted
+from workron.schedules import occurrence
+from workron.schedules.models import Run, RunOutcome
+from workron.schedules.plan import Kind
+
+router = APIRouter(tags=["schedules"])
+
+Name = Annotated[str, Path(pattern=SCHEDULE_PATTERN)]
+_UNKNOWN: Final = (problems.NOT_FOUND, problems.VALIDATION, problems.STORE_UNAVAILABLE)
+_TRIES: Final = 10
+
+
+class SchedulesQuery(StrictQuery):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(pattern=SCHEDULE_PATTERN)] | None = None
+    """`next_cursor` of the page before."""
+
+
+@router.get(
+    "/schedules",
+    operation_id="list_schedules",
+    response_model=schemas.ScheduleList,
+    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+)
+async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Query()]) -> Response:
+    """List schedules by name, without their jobs and runs."""
+    page = await context_of(request).store.schedules.page(query.limit, query.cursor)
+    documents = map(schemas.summary_document, page.schedules)
+    return schemas.json_response(schemas.list_document(documents, page.next_cursor))
+
+
+@router.put(
+    "/schedules/{schedule}",
+    operation_id="put_schedule",
+    status_code=200,
+    response_model=schemas.ScheduleState,
+    responses=openapi.answers(
+        {201: {"description": "Created", "model": schemas.ScheduleState}, 200: {"description": "Replaced"}},
+        problems.TOO_LARGE,
+        problems.UNSUPPORTED_MEDIA_TYPE,
+        problems.VALIDATION,
+        problems.DEPENDENCY_CYCLE,
+        problems.STORE_UNAVAILABLE,
+        problems.STORE_FULL,
+    ),
+    openapi_extra=openapi.body(NewSchedule),
+)
+async def put_schedule(request: Request, schedule: Name) -> Response:
+    """Create a schedule, or replace it. What it has started goes on; what is due already fires as it says now."""
+    context = context_of(request)
+    body.require_json(request)
+    raw = await body.read(request, context.settings.max_body)
+    new = body.parse(NewSchedule, raw)
+    stored, created = await context.store.schedules.put(schedule, new.definition(raw), keep_paused=new.paused is None)
+    return schemas.json_response(schemas.schedule_document(stored), 201 if created else 200)
+
+
+@router.get(
+    "/schedules/{schedule}",
+    operation_id="get_schedule",
+    response_model=schemas.ScheduleState,
+    responses=openapi.answers({}, *_UNKNOWN),
+)
+async def get_schedule(request: Request, schedule: Name) -> Response:
+    """Return a schedule, when it fires next, and what became of its last occurrences."""
+    found = await context_of(request).store.schedules.get(schedule)
+    return schemas.json_response(schemas.schedule_document(found))
+
+
+@router.delete(
+    "/schedules/{schedule}",
+    operation_id="delete_schedule",
+    status_code=204,
+    responses=openapi.answers({204: {"description": "It is gone"}}, *_UNKNOWN),
+)
+async def delete_schedule(request: Request, schedule: Name) -> Response:
+    """Delete a schedule; what it has started goes on."""
+    await context_of(request).store.schedules.delete(schedule)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/schedules/{schedule}/pause",
+    operation_id="pause_schedule",
+    response_model=schemas.ScheduleState,
+    responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
+)
+async def pause_schedule(request: Request, schedule: Name) -> Response:
+    """Let a schedule fire no more until it is resumed."""
+    found = await context_of(request).store.schedules.pause(schedule, paused=True)
+    return schemas.json_response(schemas.schedule_document(found))
+
+
+@router.post(
+    "/schedules/{schedule}/resume",
+    operation_id="resume_schedule",
+    response_model=schemas.ScheduleState,
+    responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
+)
+async def resume_schedule(request: Request, schedule: Name) -> Response:
+    """Let a schedule fire again, from now on: occurrences of the pause are not made up for."""
+    found = await context_of(request).store.schedules.pause(schedule, paused=False)
+    return schemas.json_response(schemas.schedule_document(found))
+
+
+@router.post(
+    "/schedules/{schedule}/run",
+    operation_id="run_schedule",
+    status_code=201,
+    response_model=schemas.ScheduleRun,
+    responses=openapi.answers(
+        {
+            201: {"description": "Started", "model": schemas.ScheduleRun},
+            200: {"description": "Started before, by the same Idempotency-Key", "model": schemas.ScheduleRun},
+        },
+        *_UNKNOWN,
+        problems.STORE_FULL,
+        problems.QUEUE_FULL,
+        problems.CONFLICT,
+    ),
+    openapi_extra=idempotency.PARAMETER,
+)
+async def run_schedule(request: Request, schedule: Name) -> Response:
+    """Start it once now, beside its times, whatever it says of overlaps; also while it is paused."""
+    context = context_of(request)
+    key = idempotency.key_of(request)
+    at_ms = time.time_ns() // 1_000_000
+    submitted = await _start(context, schedule, at_ms, key)
+    job = submitted.ids[0] if submitted.workflow is None else None
+    run = Run(at_ms, RunOutcome.MANUAL, 1, at_ms, job, submitted.workflow)
+    return schemas.json_response(schemas.run_document(run), 200 if submitted.repeated else 201)
+
+
+async def _start(context: Context, name: str, at_ms: int, key: str | None) -> Submitted:
+    """Store the jobs of a run, of the schedule as it is in that moment."""
+    salt = ids.new_id()
+    mark = "-" if key is None else hashlib.sha256(key.encode()).hexdigest()
+    for _ in range(_TRIES):
+        found = await context.store.schedules.get(name)
+        work = expand(found.definition)
+        try:
+            return await occurrence.submit(context.store, found, work, kind=Kind.RUN, at_ms=at_ms, salt=salt, key=mark)
+        except IdempotencyConflict:  # it was changed meanwhile
+            continue
+    raise StoreUnavailable(f"schedule {name} is being changed by others all the time")

@@ -1,0 +1,162 @@
+-- schedules: what fires at its time, once. The script that stores the jobs of an occurrence moves its schedule on, and does
+-- neither if the schedule is not as the caller saw it.
+--
+-- A submission for a schedule has the idempotency key `schedule:<name>`, and as fingerprint how the schedule must be:
+-- `<version> <kind> <at> <following> <key>`. kind `next`: `at` is its next occurrence, and `following` (ms, `-` for none) the
+-- one behind; `queued`: `at` is the one that waits for an earlier one's end; `run`: it fires because somebody asks, `key` (`-`
+-- for none) tells a repeat.
+
+local schedule_key, schedule_of, read_schedule, must_wait, is_due, judge_occurrence, look_again, note_run, move_on, record_occurrence
+
+do
+
+local RUNS = 20
+local ACTIVE = 20 -- unfinished runs that are remembered
+local LOOK_MS, LOOK_MOST_MS = 1000, 5000 -- when to look whether what a queued occurrence waits for has ended
+local RUN_KEY_MS = '86400000'
+local LUMPED = { skipped = true, missed = true, refused = true } -- outcomes of which many in a row are one line
+
+function schedule_key(name)
+  return P .. 'schedule:' .. name
+end
+
+-- The name of the schedule for which an idempotency key stands, nil for any other key.
+function schedule_of(key)
+  return string.match(key, '^schedule:(.+)$')
+end
+
+local function parse_occurrence(fingerprint)
+  local version, kind, at, following, key = string.match(fingerprint, '^(%S+) (%S+) (%d+) (%S+) (%S+)$')
+  return { version = version, kind = kind, at = at, following = following, key = key }
+end
+
+-- Read what says whether a schedule may move; nil if there is none, or its key is damaged.
+function read_schedule(name)
+  local row = redis.pcall('HMGET', schedule_key(name), 'version', 'next', 'queued', 'overlap', 'paused', 'active')
+  if type(row) ~= 'table' or row.err or not row[1] then
+    return nil
+  end
+  return { version = row[1], next = row[2], queued = row[3], overlap = row[4], paused = row[5], active = row[6] or '' }
+end
+
+-- Whether a job (its id) or workflow (`+` and its id) has not ended.
+local function is_unfinished(run)
+  local workflow = string.match(run, '^%+(.+)$')
+  if not workflow then
+    local status = redis.pcall('HGET', job_key(run), 'status')
+    return type(status) == 'string' and not TERMINAL[status]
+  end
+  local row = redis.pcall('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
+  if row.err or not row[1] then
+    return false
+  end
+  local left = tonumber(row[1])
+  for i = 2, 5 do
+    left = left - tonumber(row[i] or 0)
+  end
+  return left > 0
+end
+
+local function unfinished_runs(active)
+  local found = {}
+  for run in string.gmatch(active, '%S+') do
+    if is_unfinished(run) then
+      found[#found + 1] = run
+    end
+  end
+  return found
+end
+
+-- Whether an occurrence has to wait for an earlier one, as the schedule says it. One that is queued goes first.
+function must_wait(row, kind)
+  if row.overlap == 'allow' or kind == 'run' then
+    return false
+  end
+  return kind == 'next' and row.queued and true or #unfinished_runs(row.active) > 0
+end
+
+function is_due(row, seen)
+  return row and row.version == seen.version and not row.paused and row[seen.kind] == seen.at and tonumber(seen.at) <= NOW
+end
+
+-- Judge a submission for a schedule: nil if it may be stored, else {"REPEATED", first, size, workflow} or {"MISMATCH"}.
+function judge_occurrence(name, fingerprint)
+  local seen = parse_occurrence(fingerprint)
+  local row = read_schedule(name)
+  if seen.kind == 'run' then
+    local before = seen.key ~= '-' and redis.call('GET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key)
+    if before then
+      local first, size, workflow = string.match(before, '^(%S+) (%d+) ?(%S*)$')
+      return { 'REPEATED', first, size, workflow }
+    end
+    return not (row and row.version == seen.version) and { 'MISMATCH' } or nil
+  end
+  if not is_due(row, seen) or must_wait(row, seen.kind) then
+    return { 'MISMATCH' }
+  end
+  return nil
+end
+
+-- Note when the schedule is to be looked at again.
+function look_again(name)
+  local row = read_schedule(name)
+  local at = row and not row.paused and row.next and tonumber(row.next)
+  if row and not row.paused and row.queued then
+    local waits = math.max(LOOK_MS, math.min(LOOK_MOST_MS, math.floor((NOW - tonumber(row.queued)) / 20)))
+    at = math.min(at or NOW + waits, NOW + waits)
+  end
+  if at then
+    redis.call('ZADD', P .. 'schedules:due', int(at), name)
+  else
+    redis.call('ZREM', P .. 'schedules:due', name)
+  end
+end
+
+-- Write down what became of occurrences: a line `<first at> <outcome> <count> <now> <job> <workflow> <text>`. It is for
+-- people: where a key is damaged, the schedule goes on without.
+function note_run(name, at, outcome, number, job, workflow, text)
+  local key = schedule_key(name)
+  redis.pcall('HINCRBY', key, outcome, number)
+  local last = LUMPED[outcome] and redis.pcall('LINDEX', key .. ':runs', '0')
+  local first, before = string.match(type(last) == 'string' and last or '', '^(%d+) ' .. outcome .. ' (%d+) ')
+  if first then
+    at, number = first, int(tonumber(before) + tonumber(number))
+    redis.pcall('LPOP', key .. ':runs')
+  end
+  local line = table.concat({ at, outcome, number, NOW_TEXT, job, workflow, text }, ' ')
+  redis.pcall('LPUSH', key .. ':runs', line)
+  redis.pcall('LTRIM', key .. ':runs', '0', int(RUNS - 1))
+end
+
+-- Take the occurrence off the schedule: what follows is `following`.
+function move_on(name, kind, last, following)
+  local key = schedule_key(name)
+  if kind == 'queued' then
+    redis.call('HDEL', key, 'queued')
+  elseif kind == 'next' then
+    redis.call('HSET', key, 'last', last)
+    if following == '-' then
+      redis.call('HDEL', key, 'next')
+    else
+      redis.call('HSET', key, 'next', following)
+    end
+  end
+end
+
+-- Note that the jobs of an occurrence are stored.
+function record_occurrence(name, fingerprint, first, size, workflow)
+  local seen = parse_occurrence(fingerprint)
+  local active = unfinished_runs(read_schedule(name).active)
+  active[#active + 1] = workflow ~= '' and '+' .. workflow or first
+  redis.call('HSET', schedule_key(name), 'active', table.concat(active, ' ', math.max(1, #active - ACTIVE + 1)))
+  move_on(name, seen.kind, seen.at, seen.following)
+  local outcome = seen.kind == 'run' and 'manual' or 'fired'
+  note_run(name, seen.at, outcome, '1', workflow ~= '' and '-' or first, workflow ~= '' and workflow or '-', '')
+  if seen.key ~= '-' then
+    redis.call('SET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key, first .. ' ' .. size .. ' ' .. workflow,
+      'PX', RUN_KEY_MS)
+  end
+  look_again(name)
+end
+
+end

@@ -1,0 +1,256 @@
+"""The book of schedules: put, read, list, pause and delete them. Nothing here starts a job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from workron import decode, ids
+from workron.connection import Connection
+from workron.decode import Row
+from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailable
+from workron.keys import Keys
+from workron.schedules.models import (
+    SHOWN_RUNS,
+    CatchUp,
+    Definition,
+    Overlap,
+    Run,
+    RunOutcome,
+    Schedule,
+    SchedulePage,
+)
+from workron.schedules.plan import Step
+from workron.schedules.times import Dst, Times
+from workron.scripts import Arg, Scripts
+
+_LISTED: Final = (
+    "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "created_at", "updated_at",
+    "next", "last", "queued", *RunOutcome
+)  # fmt: skip
+"""What a listing reads of a schedule: all but its work, which may be large."""
+_TRIES: Final = 10
+_WRONG_CLOCK_MS: Final = 86_400_000
+"""An occurrence so far ahead was dealt with while a clock was wrong: no reason to wait until it comes again."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Names of schedules to look at now, and the ms until the next one is; None: there is no other."""
+
+    names: tuple[str, ...]
+    next_in_ms: int | None
+
+
+class ScheduleBook:
+    """All schedules of a namespace. A change is made on what its maker saw, else made anew on what there is by now."""
+
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._scripts = scripts
+
+    async def put(self, name: str, definition: Definition, *, keep_paused: bool = False) -> tuple[Schedule, bool]:
+        """Create a schedule, or replace its definition; returns it, and whether it is new.
+
+        `keep_paused`: it stays paused, or not, as it is; a new one is as the definition says.
+        """
+        version = ids.new_id()
+        for _ in range(_TRIES):
+            before, now_ms = await self.look(name)
+            if keep_paused and before is not None:
+                definition = replace(definition, paused=before.definition.paused)
+            created = await self._store(name, before, version, definition, now_ms)
+            if created is not None:
+                return await self.get(name), created
+        raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+
+    async def pause(self, name: str, *, paused: bool) -> Schedule:
+        """Pause or resume a schedule. What would have fired meanwhile is neither fired nor missed."""
+        version = ids.new_id()
+        for _ in range(_TRIES):
+            before, now_ms = await self.look(name)
+            if before is None:
+                raise NotFound("schedule", name)
+            if before.definition.paused == paused:
+                return before
+            definition = replace(before.definition, paused=paused)
+            if await self._store(name, before, version, definition, now_ms) is not None:
+                return await self.get(name)
+        raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+
+    async def _store(
+        self, name: str, before: Schedule | None, version: str, definition: Definition, now_ms: int
+    ) -> bool | None:
+        """Write a definition on what was seen before; returns whether it is new, None if it was changed meanwhile."""
+        next_ms = _next_of(before, definition, now_ms)
+        seen = "" if before is None else before.version
+        match await self._scripts.schedule(
+            name, seen, version, "" if next_ms is None else next_ms, _fields(definition)
+        ):
+            case [b"SCHEDULED", created]:
+                return bool(created)
+            case [b"OTHERWISE"]:
+                return None
+            case reply:
+                raise AssertionError(f"unknown reply to schedule: {reply!r}")
+
+    async def delete(self, name: str) -> None:
+        """Delete a schedule; jobs that it has started go on."""
+        if (await self._scripts.unschedule(name))[0] == b"UNKNOWN":
+            raise NotFound("schedule", name)
+
+    async def get(self, name: str) -> Schedule:
+        found, _ = await self.look(name)
+        if found is None:
+            raise NotFound("schedule", name)
+        return found
+
+    async def look(self, name: str) -> tuple[Schedule | None, int]:
+        """Return a schedule, if there is one, and the time in ms as Redis has it."""
+        commands = [
+            ("HGETALL", self._keys.schedule(name)),
+            ("LRANGE", self._keys.schedule_runs(name), 0, SHOWN_RUNS - 1),
+            ("TIME",),
+        ]
+        reply, runs, time = await self._connection.pipeline(commands)
+        now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+        if isinstance(reply, Exception):
+            raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
+        if not reply:
+            return None, now_ms
+        schedule = _schedule(name, decode.row(reply), [] if isinstance(runs, Exception) else runs)
+        if schedule is None:
+            raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
+        return schedule, now_ms
+
+    async def page(self, limit: int, cursor: str | None) -> SchedulePage:
+        """Return schedules behind `cursor` by name, without their work and runs."""
+        start = "-" if cursor is None else f"({cursor}"
+        found = await self._connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
+        names = [name.decode() for name in found]
+        shown = names[:limit]
+        replies = await self._connection.pipeline([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
+        rows = [{} if isinstance(reply, Exception) else _present(reply) for reply in replies]
+        schedules = [_schedule(name, row, ()) for name, row in zip(shown, rows, strict=True)]
+        next_cursor = shown[-1] if len(names) > limit else None
+        return SchedulePage(tuple(one for one in schedules if one is not None), next_cursor)
+
+    async def due(self, offset: int, limit: int) -> Due:
+        """Return schedules whose time has come, the first `offset` of them passed over."""
+        reply, time = await self._connection.pipeline(
+            [("ZRANGE", self._keys.schedules_due, offset, offset + limit - 1, "WITHSCORES"), ("TIME",)]
+        )
+        if isinstance(reply, Exception):
+            raise StoreBroken("the list of due schedules is damaged in Redis", retry_after_s=5.0)
+        now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+        if reply and isinstance(reply[0], bytes):
+            reply = list(zip(reply[::2], reply[1::2], strict=True))
+        scored = [(name.decode(), int(float(score))) for name, score in reply]
+        names = tuple(name for name, score in scored if score <= now_ms)
+        return Due(names, min((score - now_ms for _, score in scored if score > now_ms), default=None))
+
+    async def move(self, schedule: Schedule, step: Step, what: str, *, number: int = 1, text: str = "") -> bool:
+        """Move a schedule on without jobs, see `lua/fire.lua`; returns False if it is not as it was seen."""
+        reply = await self._scripts.fire(
+            schedule.name,
+            schedule.version,
+            step.kind,
+            at_ms=step.at_ms,
+            last_ms=step.last_ms,
+            following_ms="-" if step.following_ms is None else step.following_ms,
+            what=what,
+            number=number,
+            text=text,
+        )
+        match reply:
+            case [b"MOVED"]:
+                return True
+            case [b"OTHERWISE"]:
+                return False
+        raise AssertionError(f"unknown reply to fire: {reply!r}")
+
+    async def was_aborted(self, batch: str) -> bool:
+        """Tell whether a large submission of this id was given up: for a while, none can begin under it."""
+        return bool(await self._connection.call("HGET", self._keys.batch(batch), "state") == b"aborted")
+
+
+def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> int | None:
+    """The next occurrence of a schedule that gets a definition; one that is due already stays due."""
+    if definition.paused:
+        return None
+    times = Times(definition.cron, definition.timezone, definition.dst)
+    if before is None:
+        return times.after(now_ms)
+    old = before.definition
+    same = (old.cron, old.timezone, old.dst) == (definition.cron, definition.timezone, definition.dst)
+    if same and before.next_at_ms is not None:
+        return before.next_at_ms
+    last_ms = before.last_at_ms or 0
+    return times.after(max(now_ms, last_ms) if last_ms < now_ms + _WRONG_CLOCK_MS else now_ms)
+
+
+def _fields(definition: Definition) -> Sequence[Arg]:
+    kind = "workflow" if definition.is_workflow else "job"
+    return [
+        *("cron", definition.cron, "timezone", definition.timezone, "dst", definition.dst),
+        *("overlap", definition.overlap, "catch_up", definition.catch_up),
+        *("kind", kind, kind, orjson.dumps(definition.work)),
+        *(("paused", "1") if definition.paused else ()),
+    ]
+
+
+def _present(values: Sequence[bytes | None]) -> Row:
+    return {name: value for name, value in zip(_LISTED, values, strict=True) if value is not None}
+
+
+def _schedule(name: str, row: Row, runs: Sequence[bytes]) -> Schedule | None:
+    """The schedule of a hash; None if it can't be read."""
+    try:
+        return Schedule(
+            name=name,
+            version=row["version"].decode(),
+            definition=_definition(row),
+            created_at_ms=int(row["created_at"]),
+            updated_at_ms=int(row["updated_at"]),
+            next_at_ms=decode.number(row.get("next")),
+            last_at_ms=decode.number(row.get("last")),
+            queued_at_ms=decode.number(row.get("queued")),
+            counts={outcome: int(row.get(outcome, b"0")) for outcome in RunOutcome},
+            runs=tuple(_run(line.decode("utf-8", "replace")) for line in runs),
+        )
+    except (KeyError, ValueError, InvalidRequest):
+        log.warning("a schedule can't be read", schedule=name)
+        return None
+
+
+def _definition(row: Row) -> Definition:
+    kind = row["kind"].decode()
+    work: Mapping[str, Any] = orjson.loads(row[kind]) if kind in row else {}
+    return Definition(
+        cron=row["cron"].decode(),
+        timezone=row["timezone"].decode(),
+        dst=Dst(row["dst"].decode()),
+        overlap=Overlap(row["overlap"].decode()),
+        catch_up=CatchUp(row["catch_up"].decode()),
+        paused="paused" in row,
+        work=work,
+        is_workflow=kind == "workflow",
+    )
+
+
+def _run(line: str) -> Run:
+    at, outcome, count, recorded_at, job, workflow, error = line.split(" ", 6)
+    return Run(
+        int(at),
+        RunOutcome(outcome),
+        int(count),
+        int(recorded_at),
+        None if job == "-" else job,
+        None if workflow == "-" else workflow,
+        error or None,
+    )

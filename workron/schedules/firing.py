@@ -1,0 +1,134 @@
+"""Firing: start what is due. Any number of processes may do it; nobody is leader.
+
+What is to be done is planned here, and done in one script only if the schedule still is as it was seen: of two that
+plan the same, one does it, and the other finds it done.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+import structlog
+
+from workron.errors import (
+    Conflict,
+    IdempotencyConflict,
+    InvalidRequest,
+    QueueFull,
+    StoreBroken,
+    StoreFull,
+)
+from workron.schedules.models import Schedule
+from workron.schedules.occurrence import Expand, Work, submit
+from workron.schedules.plan import Kind, Step, plan
+from workron.store import Store
+
+PAGE: Final = 100
+PAGES: Final = 20
+"""Schedules that are worked on at once, and such pages in one pass."""
+STEPS: Final = 50
+"""Most steps with one schedule in one pass: then others have their turn."""
+_LARGE: Final = 100
+_LONGEST_REASON: Final = 500
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What a pass did: occurrences that were started; and the ms until the next one, None if none is known."""
+
+    started: int
+    next_in_ms: int | None
+
+
+class Did(Enum):
+    """What became of an attempt to start an occurrence."""
+
+    STARTED = auto()
+    MOVED = auto()
+    """The schedule is not as it was: somebody else started it, or it is skipped, queued or refused."""
+    WAITS = auto()
+
+
+class Firing:
+    """Works on the schedules whose time has come."""
+
+    def __init__(self, store: Store, expand: Expand) -> None:
+        self._store = store
+        self._book = store.schedules
+        self._expand = expand
+
+    async def fire(self) -> Fired:
+        """Do what is due, page by page; schedules that can't go on do not hold up others."""
+        started = stuck = 0
+        for _ in range(PAGES):
+            due = await self._book.due(stuck, PAGE)
+            if not due.names:
+                return Fired(started, due.next_in_ms)
+            done = await asyncio.gather(*map(self._work_on, due.names))
+            started += sum(done)
+            still = await self._book.due(stuck, PAGE)
+            stuck += len(set(still.names) & set(due.names))
+        return Fired(started, 0)
+
+    async def _work_on(self, name: str) -> int:
+        """Take one schedule as far as it goes now; returns how many occurrences were started."""
+        started = 0
+        try:
+            for _ in range(STEPS):
+                schedule, now_ms = await self._book.look(name)
+                if schedule is None:
+                    break
+                did = await self._step(schedule, now_ms)
+                started += did is Did.STARTED
+                if did is Did.WAITS:
+                    break
+        except (StoreBroken, InvalidRequest) as error:
+            log.warning("a schedule can't be worked on", schedule=name, error=str(error))
+        return started
+
+    async def _step(self, schedule: Schedule, now_ms: int) -> Did:
+        """Start the occurrence that is queued, if it can be now; else do what is due."""
+        step = plan(schedule, now_ms)
+        if schedule.queued_at_ms is not None and not schedule.definition.paused:
+            did = await self._start(schedule, _queued(schedule.queued_at_ms))
+            if did is not Did.WAITS or step is None:
+                return did
+        if step is None:
+            return Did.WAITS
+        if not step.missed:
+            return await self._start(schedule, step)
+        await self._book.move(schedule, step, "missed", number=step.missed)
+        return Did.MOVED
+
+    async def _start(self, schedule: Schedule, step: Step) -> Did:
+        """Start an occurrence, or note why not."""
+        try:
+            work = await self._jobs_of(schedule)
+            submitted = await submit(
+                self._store, schedule, work, kind=step.kind, at_ms=step.at_ms, following_ms=step.following_ms
+            )
+        except IdempotencyConflict:
+            held = await self._book.move(schedule, step, "hold")
+            return Did.WAITS if held and step.kind is Kind.QUEUED else Did.MOVED
+        except (QueueFull, StoreFull, StoreBroken) as error:
+            await self._book.move(schedule, step, "later", number=round(error.retry_after_s * 1000))
+            return Did.WAITS
+        except (InvalidRequest, Conflict) as error:
+            log.warning("an occurrence is refused", schedule=schedule.name, at_ms=step.at_ms, error=str(error))
+            await self._book.move(schedule, step, "refused", text=str(error)[:_LONGEST_REASON])
+            return Did.MOVED
+        log.debug("fired", schedule=schedule.name, at_ms=step.at_ms, job=submitted.ids[0])
+        return Did.STARTED
+
+    async def _jobs_of(self, schedule: Schedule) -> Work:
+        work = schedule.definition.work
+        if len(work.get("jobs", ())) > _LARGE:
+            return await asyncio.to_thread(self._expand, schedule.definition)
+        return self._expand(schedule.definition)
+
+
+def _queued(at_ms: int) -> Step:
+    return Step(Kind.QUEUED, at_ms, at_ms, None)

@@ -1,0 +1,91 @@
+"""Schedules as stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from workron.schedules.times import Dst
+
+SHOWN_RUNS: Final = 20
+"""Runs of a schedule that are remembered."""
+
+
+class Overlap(StrEnum):
+    """What is done at the time of an occurrence while an earlier one has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue"
+
+
+class CatchUp(StrEnum):
+    """Which of the occurrences are started whose time has passed without a start."""
+
+    NONE = "none"
+    LAST = "last"
+    ALL = "all"
+
+
+class RunOutcome(StrEnum):
+    """What became of an occurrence."""
+
+    FIRED = "fired"
+    MANUAL = "manual"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An occurrence that was dealt with; `count` of them in a row where they were skipped, missed or refused."""
+
+    at_ms: int
+    outcome: RunOutcome
+    count: int
+    recorded_at_ms: int
+    job: str | None = None
+    workflow: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a schedule says. `work` is the body of a submission as the API takes it, of a job or of a workflow."""
+
+    cron: str
+    timezone: str
+    dst: Dst
+    overlap: Overlap
+    catch_up: CatchUp
+    paused: bool
+    work: Mapping[str, Any]
+    is_workflow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as stored. `next_at_ms` is None while it is paused, or when its time never comes again."""
+
+    name: str
+    version: str
+    """Another one after each change."""
+    definition: Definition
+    created_at_ms: int
+    updated_at_ms: int
+    next_at_ms: int | None
+    last_at_ms: int | None
+    """The newest occurrence that was dealt with."""
+    queued_at_ms: int | None
+    """An occurrence that waits for the end of an earlier one."""
+    counts: Mapping[RunOutcome, int]
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """One page of a listing, by name."""
+
+    schedules: tuple[Schedule, ...]
+    next_cursor: str | None

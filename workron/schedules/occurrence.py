@@ -1,0 +1,86 @@
+"""An occurrence as a submission: under ids of its own, and only as long as its schedule is as it was seen."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Final
+
+from workron import ids
+from workron.models import Idempotency, NewJob, Submitted
+from workron.schedules.models import Definition, Schedule
+from workron.schedules.plan import Kind
+from workron.store import Store
+from workron.times import rfc3339
+
+SCOPE: Final = "schedule"
+"""Of Idempotency-Keys: `lua/lib/schedules.lua` knows those of schedules by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The jobs of an occurrence, with ids that are yet to be replaced; `options` are those of `Store.submit`."""
+
+    jobs: Sequence[NewJob]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Expand = Callable[[Definition], Work]
+"""Makes jobs of what a schedule says: the API knows how, who reads the same bodies from requests."""
+
+
+async def submit(
+    store: Store,
+    schedule: Schedule,
+    work: Work,
+    *,
+    kind: Kind,
+    at_ms: int,
+    following_ms: int | None = None,
+    salt: str = "",
+    key: str = "-",
+) -> Submitted:
+    """Store the jobs of an occurrence and move its schedule on, both in one step of Redis or neither.
+
+    IdempotencyConflict: the schedule is not as it was seen. `salt` tells runs apart that somebody asked for, `key`
+    their repeats.
+    """
+    _prepare(work.jobs, schedule.name, at_ms, await _first_id(store, schedule, at_ms, salt))
+    following = "-" if following_ms is None else following_ms
+    fingerprint = f"{schedule.version} {kind} {at_ms} {following} {key}"
+    return await store.submit(work.jobs, **work.options, idempotency=Idempotency(SCOPE, schedule.name, fingerprint))
+
+
+async def _first_id(store: Store, schedule: Schedule, at_ms: int, salt: str) -> str:
+    """Return the id of an occurrence's first job; another one if a large submission under it was given up before."""
+    for attempt in count():
+        first = first_id(schedule, at_ms, f"{salt} {attempt}")
+        if not schedule.definition.is_workflow or not await store.schedules.was_aborted(first):
+            return first
+    raise AssertionError
+
+
+def first_id(schedule: Schedule, at_ms: int, salt: str = " 0") -> str:
+    """Return an id that follows from the schedule, as it is, and the occurrence's time alone.
+
+    Whoever starts the occurrence goes on with what another has staged under it: that must not be of an older version.
+    """
+    return _derived(f"{schedule.name} {schedule.version} {at_ms}{salt}", at_ms)
+
+
+def _derived(text: str, at_ms: int) -> str:
+    """Return a UUIDv7 of this time, whose random part follows from the text."""
+    noise = int.from_bytes(hashlib.sha256(text.encode()).digest()[:10], "big")
+    return ids.encode((at_ms % 2**48) << 80 | 7 << 76 | (noise >> 68) << 64 | 2 << 62 | noise % 2**62)
+
+
+def _prepare(jobs: Sequence[NewJob], name: str, at_ms: int, first: str) -> None:
+    """Give the jobs their ids, and their commands the names of schedule and occurrence."""
+    renamed = dict(zip([job.id for job in jobs], ids.ids_from(first, len(jobs)), strict=True))
+    said = {"WORKRON_SCHEDULE": name, "WORKRON_SCHEDULED_AT": rfc3339(at_ms)}
+    for job in jobs:
+        job.id = renamed[job.id]
+        job.env = {**job.env, **said}
+        job.depends_on = [replace(edge, job=renamed[edge.job]) for edge in job.depends_on]
+        if job.array is not None:
+            job.array = replace(job.array, first=_derived(f"{job.id} tasks", at_ms))

@@ -1,0 +1,166 @@
+"""The moments that a cron expression means in a time zone, around changes of its clock too.
+
+An expression names times as a clock on the wall shows them. When clocks are set forward, some of these times do not
+exist, when they are set back, some come twice; `Dst` says what is done then. Nothing here depends on when or how often
+it is asked: the moment behind a given one is always the same, so a schedule never drifts.
+"""
+
+import difflib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from importlib import resources
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from workron.errors import InvalidRequest
+
+_ALIASES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_ALLOWED: Final = (
+    "five fields: minute 0-59, hour 0-23, day of month 1-31 or L, month 1-12 or JAN-DEC, day of week 0-7 or SUN-SAT; "
+    "each * or numbers, with lists 1,2, ranges 1-5 and steps */10; or @hourly, @daily, @weekly, @monthly, @yearly"
+)
+_AROUND: Final = timedelta(hours=26)
+"""No zone has ever set its clock by more than a day."""
+_STEP: Final = timedelta(hours=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_NOTHING: Final = timedelta()
+
+
+class Dst(StrEnum):
+    """What becomes of times that a change of the clock leaves out, or brings twice.
+
+    once: left out, the moment of the change itself; twice, the first time.
+    skip: left out, not at all; twice, the first time.
+    twice: left out, the moment of the change itself; twice, both times.
+    """
+
+    ONCE = "once"
+    SKIP = "skip"
+    TWICE = "twice"
+
+
+def zone(name: str) -> ZoneInfo:
+    """Return a time zone as the `tzdata` package has it: the same on every machine, whatever its system has."""
+    if name not in _zone_names():
+        near = difflib.get_close_matches(name, _zone_names(), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        allowed = f"Allowed are the names of the IANA database, like UTC or Europe/Berlin{hint}"
+        raise InvalidRequest(f"not a time zone: {name!r}. {allowed}", field="timezone")
+    return _zone(name)
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> frozenset[str]:
+    return frozenset((resources.files("tzdata") / "zones").read_text("ascii").split())
+
+
+@lru_cache(maxsize=256)
+def _zone(name: str) -> ZoneInfo:
+    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+def fields(cron: str) -> str:
+    """Return the five fields of an expression; InvalidRequest says what is allowed."""
+    parts = _ALIASES.get(cron.strip().lower(), cron).split()
+    if len(parts) != 5:
+        raise _not_cron(cron, f"it has {len(parts)} fields")
+    try:
+        next(CronSim(" ".join(parts), datetime(2000, 1, 1)))  # noqa: DTZ001 - a time on a wall
+    except (CronSimError, ValueError, AssertionError) as error:
+        raise _not_cron(cron, str(error).lower() or "bad field") from None
+    except (StopIteration, OverflowError):
+        raise InvalidRequest(f"never comes: {cron!r} names a day that no month has", field="cron") from None
+    return " ".join(parts)
+
+
+def _not_cron(cron: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"not a cron expression: {cron!r}, {what}. Allowed are {_ALLOWED}", field="cron")
+
+
+def usual_dst(cron: str) -> Dst:
+    """Return what a schedule means that does not say: one for each hour goes on through one that is repeated."""
+    return Dst.TWICE if fields(cron).split()[1].startswith("*") else Dst.ONCE
+
+
+class Times:
+    """The moments of one expression in one zone, in ms since 1970."""
+
+    def __init__(self, cron: str, timezone: str, dst: Dst) -> None:
+        self._fields = fields(cron)
+        self._zone = zone(timezone)
+        self._dst = dst
+
+    def after(self, at_ms: int) -> int | None:
+        """Return the first moment behind this one; None if there is none within 50 years."""
+        moment = _EPOCH + at_ms * _MS
+        local = moment.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
+        best: datetime | None = None
+        for wall in self._walls(local - self._shift(moment)):
+            found = [instant for instant in self._instants(wall) if instant > moment]
+            best = min([*found, best] if best else found, default=None)
+            earliest = wall.replace(tzinfo=self._zone).astimezone(UTC)
+            # When clocks are set forward, a later time on the wall can be an earlier moment, by so much at most.
+            if best and earliest - self._shift(earliest) >= best:
+                break
+        return None if best is None else (best - _EPOCH) // _MS
+
+    def upcoming(self, at_ms: int) -> Iterator[int]:
+        """Yield the moments behind this one."""
+        following = self.after(at_ms)
+        while following is not None:
+            yield following
+            following = self.after(following)
+
+    def _walls(self, start: datetime) -> Iterator[datetime]:
+        try:
+            yield from CronSim(self._fields, start - timedelta(seconds=1))
+        except OverflowError:
+            return
+
+    def _shift(self, moment: datetime) -> timedelta:
+        """By how much the clock is set within a day of this moment."""
+        return _shift(self._zone, moment.replace(minute=0, second=0, microsecond=0))
+
+    def _instants(self, wall: datetime) -> list[datetime]:
+        """The moments at which clocks on the wall show this time, as `Dst` wants them."""
+        first, second = (wall.replace(tzinfo=self._zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        if first < second:
+            return [first, second] if self._dst is Dst.TWICE else [first]
+        if first == second:
+            return [first]
+        return [] if self._dst is Dst.SKIP else [self._change(second, first)]
+
+    def _change(self, before: datetime, behind: datetime) -> datetime:
+        """Return the moment between the two at which the clock is set, to the second."""
+        offset = behind.astimezone(self._zone).utcoffset()
+        while behind - before > timedelta(seconds=1):
+            middle = (before + (behind - before) / 2).replace(microsecond=0)
+            if middle.astimezone(self._zone).utcoffset() == offset:
+                behind = middle
+            else:
+                before = middle
+        return behind
+
+
+@lru_cache(maxsize=4096)
+def _shift(where: ZoneInfo, moment: datetime) -> timedelta:
+    offsets = set()
+    at = moment - _AROUND
+    while at <= moment + _AROUND:
+        offsets.add(at.astimezone(where).utcoffset() or _NOTHING)
+        at += _STEP
+    return max(offsets) - min(offsets)
