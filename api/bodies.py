@@ -85,6 +85,10 @@ class NewWorkflow(Body):
 class MoreJobs(Body):
     """Jobs to add to a workflow: they depend on each other and on its jobs by name or id."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"jobs": [{"name": "publish", "command": "./publish"}]}]},
+    )
+
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from api.fields import NAME_PATTERN, Body, Seconds, or_with_a_point
+from api.fields import NAME_PATTERN, Body, Seconds, SomeSeconds, or_with_a_point
+from api.moments import to_ms
 from workron import free_json, models
 from workron.models import UNIQUE_MS, OnConflict, Until
 from workron.retries import RetryPolicy
@@ -63,11 +64,11 @@ class Unique(Body):
     """Held until the job has ended, or only until it is started."""
     on_conflict: OnConflict = OnConflict.RETURN
     """When another job holds it: answer that one, refuse this one, or cancel that one if it still waits."""
-    ttl: Annotated[Seconds, Field(ge=1)] | None = None
+    ttl: SomeSeconds | None = None
     """Seconds after which the key is free in any case; 24 hours by default."""
 
     def to_unique(self) -> models.Unique:
-        ttl_ms = UNIQUE_MS if self.ttl is None else round(self.ttl * 1000)
+        ttl_ms = UNIQUE_MS if self.ttl is None else to_ms(self.ttl)
         return models.Unique(self.key, self.until, self.on_conflict, ttl_ms)
 
 

@@ -100,7 +100,7 @@ def expand(definition: Definition) -> Work:
 def _timeless(field: str, jobs: list[models.NewJob]) -> list[models.NewJob]:
     """Refuse points in time: they would have passed at the next occurrence."""
     if any(end is not None and end.at_ms is not None for job in jobs for end in (job.deadline, job.expires)):
-        raise InvalidRequest("deadline and expires of a schedule's jobs are lengths of time, like 2h", field=field)
+        raise InvalidRequest("a schedule's jobs have lengths of time as deadline and expires, like 2h", field=field)
     return jobs
 
 

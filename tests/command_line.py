@@ -206,6 +206,7 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "progress": None,
         "queue": "default",
         "priority": 5,
+        "unique": None,
         "attempts": 0,
         "max_attempts": 3,
         "retry": None,

@@ -107,7 +107,7 @@ async def test_head_is_answered_like_get_without_the_body(client: httpx2.AsyncCl
     ("method", "path", "allowed"),
     [
         ("PUT", "/jobs", "GET, HEAD, POST"),
-        ("DELETE", "/jobs/x", "GET, HEAD"),
+        ("PUT", "/jobs/x", "GET, HEAD, DELETE"),
         ("GET", "/workflows", "POST"),
         ("OPTIONS", "/jobs/x/cancel", "POST"),
         ("HEAD", "/workflows", "POST"),

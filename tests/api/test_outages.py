@@ -87,7 +87,14 @@ ANSWERED_WITHOUT_REDIS = {"GET /livez", "GET /cancels"}
 """The process lives; and news of cancels come when there are any."""
 
 
-VALUES = {"job_id": JOB_ID, "workflow_id": JOB_ID, "worker_id": "w1", "queue": "default", "fence": "1", "offset": "0"}
+VALUES = {
+    **dict.fromkeys(("job_id", "workflow_id", "action_id"), JOB_ID),
+    "worker_id": "w1",
+    "queue": "default",
+    "schedule": "nightly",
+    "fence": "1",
+    "offset": "0",
+}
 
 
 def every_route(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

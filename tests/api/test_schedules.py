@@ -144,6 +144,12 @@ async def test_schedules_are_listed_and_deleted(client: httpx2.AsyncClient) -> N
         ({"catch_up": "some"}, "catch_up", "'none', 'last' or 'all'"),
         ({"dst": "thrice"}, "dst", "'once', 'skip' or 'twice'"),
         ({"job": {"command": "x", "run_at": "2030-01-01T00:00:00Z"}}, "job", "run_at is not for them"),
+        ({"job": {"command": "x", "deadline": "2030-01-01T00:00:00Z"}}, "job", "have lengths of time as deadline"),
+        (
+            {"job": None, "workflow": {"jobs": [{"command": "x", "expires": "2030-01-01T00:00:00Z"}]}},
+            "workflow",
+            "have lengths of time as deadline",
+        ),
         ({"job": {"command": "x", "depends_on": ["01FZpY2zqTkMcXH0Vb8n3R"]}}, "job", "can depend on nothing"),
         ({"job": None, "workflow": {"jobs": [{"command": "x", "depends_on": ["y"]}]}}, "workflow", "not on 'y'"),
     ],
