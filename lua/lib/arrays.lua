@@ -2,7 +2,7 @@
 -- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
--- `started`; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
+-- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
 -- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
 -- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
 -- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
@@ -150,6 +150,8 @@ local function end_array(head, row)
   end
   if expired_at(head) and not head.cancel_requested_at then
     status, outcome = 'failed', { reason = 'expired', error = 'expired: not done by its deadline' }
+  elseif head.reason == 'expired' then -- no task has started in time
+    status, outcome = 'cancelled', { reason = 'expired', error = 'expired: not started in time' }
   elseif head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
     status, outcome = 'cancelled', { reason = 'cancelled' }
   end
@@ -316,6 +318,9 @@ function HOLDERS.a(task, from, to)
       count(array_key(array), from, -1)
     end
     count(array_key(array), to, 1)
+    if to == 'running' then
+      count(array_key(array), 'begun', 1)
+    end
     touched[array] = true
   end
 end

@@ -61,10 +61,12 @@ function was_returned(first)
   return redis.call('EXISTS', P .. 'returned:' .. first) == 1
 end
 
--- Have each key name the job that takes it.
+-- Have each key name the job that takes it; one that is skipped from the beginning needs none.
 function take_keys(plan)
   for _, job in pairs(plan.keys) do
-    take_key(job.lock, job.id, '1')
+    if not job.broken then
+      take_key(job.lock, job.id, '1')
+    end
   end
 end
 

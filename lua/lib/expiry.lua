@@ -21,6 +21,17 @@ local function stop_running(job)
   end
 end
 
+-- The deadline of an array is that of the whole; `expires` is about the start of its first task.
+local function ring_array(kind, head)
+  if kind == 'deadline' and not head.expired_at then
+    redis.call('HSET', job_key(head.id), 'expired_at', NOW_TEXT)
+    stop_array(head)
+  elseif kind == 'expires' and not head.cancel_requested_at and not redis.call('HGET', array_key(head.id), 'begun') then
+    redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT, 'reason', 'expired')
+    stop_array(head)
+  end
+end
+
 local function ring(kind, id)
   local job = read(id)
   local at = job and not TERMINAL[job.status] and job[kind .. '_at']
@@ -35,10 +46,7 @@ local function ring(kind, id)
       stop_running(job)
     end
   elseif is_array(job) and array_row(id).started then
-    if kind == 'deadline' and not job.expired_at then
-      redis.call('HSET', job_key(id), 'expired_at', NOW_TEXT)
-      stop_array(job)
-    end
+    ring_array(kind, job)
   elseif kind == 'deadline' then
     expire_waiting(job, 'failed', 'not done by its deadline')
   elseif job.attempts == 0 then

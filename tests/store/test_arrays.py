@@ -264,11 +264,29 @@ async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(store: S
     late, started = (array_job(3, expires=Moment(after_ms=100), queue=queue) for queue in ("late", "default"))
     late.depends_on = after(parent.id)
     await submit(store, parent, late, started)
+    [begun] = await claim(store)
     await asyncio.sleep(0.15)
     await store.upkeep.promote()
     assert (await store.job(late.id)).status is Status.CANCELLED
-    assert len(await run_all(store)) == 3
+    await finish(store, begun)
+    assert len(await run_all(store)) == 2
     assert (await store.job(started.id)).status is Status.DONE
+
+
+async def test_an_array_of_which_no_task_had_started_in_time_ran_all_the_same(store: Store) -> None:
+    job = array_job(3, expires=Moment(after_ms=50), max_parallel=2)
+    await submit(store, job)
+    await asyncio.sleep(0.1)
+    await store.upkeep.promote()
+    while await store._connection.call("ZCARD", store._keys.arrays):
+        await store.upkeep.tidy()
+    expired = await store.job(job.id)
+    assert (expired.status, expired.reason) == (Status.CANCELLED, Reason.EXPIRED)
+    assert (await array_of(store, job)).counts[Status.CANCELLED] == 3
+    assert await claim(store, limit=5) == []
+    await store.retry(job.id)
+    assert len(await run_all(store)) == 3
+    assert (await store.job(job.id)).status is Status.DONE
 
 
 async def test_an_array_that_was_damaged_took_the_jobs_behind_it_out_of_their_list(bench: Bench) -> None:
