@@ -1,5 +1,5 @@
 -- admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: core timers ends edges arrays
+-- uses: core timers concurrency ends edges arrays
 --
 -- ARGV[1]  batch  id of the submission
 --

@@ -65,6 +65,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("metadata", orjson.dumps(dict(job.metadata)))
     if job.queue != DEFAULT_QUEUE:
         parts += ("queue", job.queue)
+    if job.concurrency is not None:
+        parts += ("concurrency", job.concurrency.key, "concurrency_limit", str(job.concurrency.limit))
     if job.priority != DEFAULT_PRIORITY:
         parts += ("priority", str(job.priority))
     if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
@@ -85,6 +87,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("more", _more(job))
     if job.array is not None:
         holds += "A"
+    if job.concurrency is not None:
+        holds += "c"  # behind A, which says what becomes of the job
     if holds:
         parts += ("holds", holds)
     if job.depends_on:

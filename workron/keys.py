@@ -71,5 +71,17 @@ class Keys:
     def array_values(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}:values"
 
+    def concurrency(self, name: str) -> str:
+        """The hash of a concurrency key: its limit, and what it counts."""
+        return f"{self.prefix}concurrency:{name}"
+
+    def slots(self, name: str) -> str:
+        """The sorted set of the running jobs of a concurrency key."""
+        return f"{self.prefix}concurrency:{name}:running"
+
+    def in_line(self, name: str, queue: str) -> str:
+        """The sorted set of a queue's pending jobs of a concurrency key, by place; negative: in the queue's list."""
+        return f"{self.prefix}concurrency:{name}:waiting:{queue}"
+
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"
