@@ -1,5 +1,5 @@
 -- propagate: visit the next edges of ended jobs.
--- uses: core timers concurrency ends edges arrays
+-- uses: core timers slots concurrency ends edges arrays
 --
 -- ARGV[1]  limit  most edges to visit, 1..200
 --

@@ -1,5 +1,5 @@
 -- tasks: cancel some of an array's tasks, or run them again.
--- uses: core timers concurrency ends edges arrays tasks
+-- uses: core timers slots concurrency ends edges arrays tasks
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry

@@ -1,4 +1,4 @@
-"""An audit of concurrency keys: who has a slot, who waits in which line, and that none waits for a slot that is free."""
+"""An audit of concurrency keys: who has a slot, who waits in which line, and that none waits for a free slot."""
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -81,7 +81,8 @@ class ConcurrencyAudit:
         for queue in queues:
             async for problem in self._line(name, queue, 0 if to_go_on else free):
                 yield problem
-        if again_at is None and self.held & {one for (its, _), jobs in self._waiting.items() if its == name for one in jobs}:
+        waiting = {one for (its, _), jobs in self._waiting.items() if its == name for one in jobs}
+        if again_at is None and self.held & waiting:
             yield "some are held, and nobody would ever look again"
 
     async def _line(self, name: str, queue: str, free: int) -> AsyncIterator[str]:

@@ -106,8 +106,7 @@ local pushes = {} -- list key → ids, at the tail
 local fronts = {} -- list key → ids, at the head
 local hints = {} -- queue → true
 local keys_gone = {}
-local moves = {} -- new status → ids
-local kept_back = {} -- id → true: it becomes pending, but enters no list (see concurrency)
+local moves, kept_back = {}, {} -- new status → ids; id → true: it becomes pending, but enters no list (see slots)
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
 local function count(key, field, change)
