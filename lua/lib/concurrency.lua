@@ -142,6 +142,7 @@ do
     for name, how in pairs(names) do
       if not pcall(let_go, name, how == 'anew') then
         quarantine('concurrency:' .. name)
+        index(P .. 'due', 'refill ' .. name, NOW + SLOTS.LOOK_AGAIN_MS)
       end
     end
     SLOTS.arrived = {}
