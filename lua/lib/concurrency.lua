@@ -9,7 +9,7 @@ local held_in -- jobs of a queue that wait for a slot
 do
   local BAND, QUEUES, RUNNING = SLOTS.BAND, ':queues', ':running'
   local SUSPECTS = 3
-  local to_visit, to_let_go = 100, 500 -- queues and jobs, in one call
+  local to_visit, to_let_go = 64, 500 -- queues and jobs, in one call
   local key_of, waiting_of, first_let_go = SLOTS.key_of, SLOTS.waiting_of, SLOTS.first_let_go
 
   -- Slots of jobs that do not run (a key was damaged, or deleted by hand) are free; the oldest are looked at.
