@@ -56,7 +56,7 @@ do
         before = #let_go + redis.call('ZCOUNT', waiting, '(' .. int(-place), '(0')
       end
       if before >= most then
-        first_let_go(waiting, '(0', '-inf') -- if it is gone, there is room at the next look
+        first_let_go(name, queue, '(0', '-inf') -- if it is gone, there is room at the next look
         break
       end
       scores[#scores + 1], scores[#scores + 2] = int(-place), id

@@ -112,19 +112,24 @@ do
     touch(said.name)
   end
 
+  local function drop(name, queue, id)
+    local waiting = waiting_of(name, queue)
+    redis.call('ZREM', waiting, id)
+    if redis.call('EXISTS', waiting) == 0 then
+      redis.call('ZREM', key_of(name) .. QUEUES, queue)
+      redis.call('SREM', keys_in(queue), name)
+      listed[waiting] = nil
+    end
+  end
+
   local function wait_no_more(said, job, starts)
-    local waiting = waiting_of(said.name, job.queue)
-    local place = tonumber(redis.call('ZSCORE', waiting, job.id) or 0)
-    redis.call('ZREM', waiting, job.id)
+    local place = tonumber(redis.call('ZSCORE', waiting_of(said.name, job.queue), job.id) or 0)
+    drop(said.name, job.queue, job.id)
     if place > 0 then
       count(queue_key(job.queue), 'held', -1)
-    elseif not starts then
-      touch(said.name)
     end
-    if redis.call('EXISTS', waiting) == 0 then
-      redis.call('ZREM', key_of(said.name) .. QUEUES, job.queue)
-      redis.call('SREM', keys_in(job.queue), said.name)
-      listed[waiting] = nil
+    if not starts then
+      touch(said.name)
     end
   end
 
@@ -163,11 +168,11 @@ do
   end
 
   -- The first one of those that were let go, of a range of places; what waits no more (its key was deleted) is dropped.
-  local function first_let_go(waiting, first, last)
-    local best = redis.call('ZREVRANGEBYSCORE', waiting, first, last, 'LIMIT', '0', '1')[1]
+  local function first_let_go(name, queue, first, last)
+    local best = redis.call('ZREVRANGEBYSCORE', waiting_of(name, queue), first, last, 'LIMIT', '0', '1')[1]
     if best and redis.pcall('HGET', job_key(best), 'status') ~= 'pending' then
-      redis.call('ZREM', waiting, best)
-      return first_let_go(waiting, first, last)
+      drop(name, queue, best)
+      return first_let_go(name, queue, first, last)
     end
     return best
   end
@@ -192,7 +197,7 @@ do
       touch(said.name)
     end
     place = math.abs(place)
-    local first = first_let_go(waiting, int(-math.floor(place / BAND) * BAND), '(' .. int(-place))
+    local first = first_let_go(said.name, queue, int(-math.floor(place / BAND) * BAND), '(' .. int(-place))
     if first then
       redis.call('LPUSH', list, id)
     end

@@ -62,9 +62,10 @@ async def test_a_retry_by_an_operator_waits_for_a_slot_too(store: Store) -> None
 async def test_a_job_given_back_is_the_next_one_of_its_key(store: Store) -> None:
     first, second = jobs(2, concurrency=ONE)
     await submit(store, first, second)
-    [running] = await claim(store)
-    await store.attempts.release([(running.id, running.fence)])
-    assert await started(store, limit=1) == [first.id]
+    for _ in range(4):
+        [running] = await claim(store, limit=2)
+        assert running.id == first.id
+        await store.attempts.release([(running.id, running.fence)])
 
 
 async def test_a_lost_worker_leaves_its_slot(store: Store) -> None:

@@ -35,9 +35,11 @@ async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.Mon
 
 async def test_of_many_that_may_start_at_once_a_part_is_let_go_in_each_call(store: Store, bench: Bench) -> None:
     running = await submit_and_start(store, new_job(concurrency=ONE))
-    await submit(store, *jobs(450, concurrency=ONE))
+    many = jobs(450, concurrency=ONE)
+    await submit(store, *many)
     await submit(store, new_job(concurrency=MANY, queue="other"))
-    assert await bench.client.llen(bench.keys.pending("default", 5)) == 200
+    listed = await bench.client.lrange(bench.keys.pending("default", 5), 0, -1)
+    assert [one.decode() for one in listed] == [job.id for job in many[:200]]
     assert len(await all_of(store, "default", most_calls=3)) == 450
     await finish(store, running)
 
@@ -82,12 +84,15 @@ async def test_many_keys_in_one_submission_are_let_go_and_a_worker_is_woken_to_g
 
 
 async def test_a_worker_is_woken_for_a_key_that_no_call_had_time_for(store: Store, bench: Bench) -> None:
-    request = ClaimRequest("w2", ["z"], 5, "w2:1", park_ms=5_000, inbox="in-w2")
-    assert (await store.attempts.claim(request)).parked
-    many = [new_job(concurrency=Concurrency(f"k{number}", 1)) for number in range(70)]
-    await submit(store, *many, new_job(concurrency=Concurrency("z", 1), queue="z"))
-    assert await bench.client.llen(bench.keys.inbox("in-w2")) == 1
-    assert len(await claim(store, queues=["z"])) == 1
+    many = [new_job(concurrency=Concurrency(f"k{number}", 1), queue=f"q{number}") for number in range(80)]
+    for job in many:
+        request = ClaimRequest(job.queue, [job.queue], 5, "w:1", park_ms=5_000, inbox=f"in-{job.queue}")
+        assert (await store.attempts.claim(request)).parked
+    await submit(store, *many)
+    for job in many:
+        assert await bench.client.llen(bench.keys.inbox(f"in-{job.queue}")) == 1
+    for job in many:
+        assert len(await claim(store, worker=job.queue, queues=[job.queue])) == 1
 
 
 async def test_who_claims_and_leaves_only_held_jobs_behind_wakes_nobody(store: Store, bench: Bench) -> None:
