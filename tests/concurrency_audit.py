@@ -48,7 +48,7 @@ class ConcurrencyAudit:
             said = int(await self._client.hget(self._keys.queue(queue), "held") or 0)
             if said != self._held[queue]:
                 found.append(f"queue {queue} counts {said} held, not {self._held[queue]}")
-            keys = {one.decode() for one in await self._client.smembers(f"{self._keys.queue(queue)}:keys")}
+            keys = {one.decode() for one in await self._client.zrange(self._keys.concurrency_keys(queue), 0, -1)}
             if keys != {name for name, its in self._waiting if its == queue}:
                 found.append(f"queue {queue} is said to have jobs of the keys {keys}")
         return found

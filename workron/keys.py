@@ -44,6 +44,10 @@ class Keys:
         """The list of a queue's last starts, where a rate is set for it."""
         return f"{self.prefix}queue:{queue}:starts"
 
+    def concurrency_keys(self, queue: str) -> str:
+        """The sorted set of concurrency keys of which jobs are pending in a queue, all with the score 0."""
+        return f"{self.prefix}queue:{queue}:keys"
+
     def parked(self, queue: str) -> str:
         """The sorted set of workers that wait for jobs of a queue."""
         return f"{self.prefix}queue:{queue}:parked"

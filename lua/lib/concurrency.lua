@@ -157,7 +157,7 @@ do
   -- Every key is in the set only as long as it has some here: so many keys are enough for so many jobs.
   function held_in(queue, number)
     local ids = {}
-    for _, name in ipairs(redis.call('SRANDMEMBER', SLOTS.keys_in(queue), int(number))) do
+    for _, name in ipairs(redis.call('ZRANGE', SLOTS.keys_in(queue), '0', int(number - 1))) do
       if #ids < number then
         for _, id in ipairs(redis.call('ZRANGE', waiting_of(name, queue), '0', int(number - #ids - 1))) do
           ids[#ids + 1] = id

@@ -5,7 +5,7 @@
 -- the script that moves its job on. `:waiting:<queue>` (ZSET, id → place) are the pending jobs, the next one first. Those
 -- that would have a slot by now were let go into the list of their queue, and have the negative of their place; the others
 -- are held: they stand in no list. `:queues` (ZSET) are queues where some wait, those first that were looked at longest
--- ago; `queue:<queue>:keys` (SET) has it the other way round, and `held` in a queue's hash counts those held.
+-- ago; `queue:<queue>:keys` (ZSET, all 0) has it the other way round, and `held` in a queue's hash counts those held.
 --
 -- A slot is taken when a job starts, not when it is let go: each queue has as many in its list as slots are free, and who
 -- comes too late is held again. So a queue that nobody serves keeps no slot from the others. Who is let go when, is in
@@ -103,7 +103,7 @@ do
     redis.call('ZADD', waiting, int(next_place(said, in_front)), job.id)
     if not listed[waiting] then
       redis.call('ZADD', key_of(said.name) .. QUEUES, 'NX', '0', job.queue)
-      redis.call('SADD', keys_in(job.queue), said.name)
+      redis.call('ZADD', keys_in(job.queue), '0', said.name)
       listed[waiting] = true
     end
     kept_back[job.id] = true
@@ -117,7 +117,7 @@ do
     redis.call('ZREM', waiting, id)
     if redis.call('EXISTS', waiting) == 0 then
       redis.call('ZREM', key_of(name) .. QUEUES, queue)
-      redis.call('SREM', keys_in(queue), name)
+      redis.call('ZREM', keys_in(queue), name)
       listed[waiting] = nil
     end
   end
