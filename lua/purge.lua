@@ -32,7 +32,7 @@ while looked < limit do
   end
 end
 if looked < limit then
-  for _, id in ipairs(held_in(queue, limit - looked)) do
+  for _, id in ipairs(SLOTS.waiting_in(queue, limit - looked)) do
     purge(id)
   end
 end

@@ -23,7 +23,7 @@ local function promote(limit)
     local timer, id = string.match(member, '^(%a+) (.+)$')
     local job = not timer and read(member)
     if timer == 'refill' then
-      go_on_letting_go(id)
+      SLOTS.look_again(id)
     elseif timer then
       ring_safely(timer, id)
     elseif job and job.status == 'scheduled' then
@@ -132,7 +132,7 @@ local function claim(worker, queues, limit, lease_ms, floor)
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
-          local turn = not row[12] and id or whose_turn(id, queue, row[12], popped[1])
+          local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], popped[1])
           if turn and turn ~= id then
             row = redis.call('HMGET', job_key(turn), unpack(CLAIM_FIELDS))
           end

@@ -4,8 +4,6 @@
 -- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever
 -- claims next goes on; `rest` counts the queues that have not been looked at.
 
-local go_on_letting_go -- have a key looked at once more
-local held_in -- jobs of a queue that wait for a slot
 do
   local BAND, QUEUES, RUNNING = SLOTS.BAND, ':queues', ':running'
   local SUSPECTS = 3
@@ -149,13 +147,14 @@ do
     return true
   end
 
-  function go_on_letting_go(name)
+  -- Have a key looked at once more.
+  function SLOTS.look_again(name)
     index(P .. 'due', 'refill ' .. name, false)
     SLOTS.touched[name] = SLOTS.touched[name] or 'on'
   end
 
-  -- Every key is in the set only as long as it has some here: so many keys are enough for so many jobs.
-  function held_in(queue, number)
+  -- Jobs of a queue that wait for a slot. A key is in the set only as long as it has some: so many keys are enough.
+  function SLOTS.waiting_in(queue, number)
     local ids = {}
     for _, name in ipairs(redis.call('ZRANGE', SLOTS.keys_in(queue), '0', int(number - 1))) do
       if #ids < number then

@@ -11,8 +11,7 @@
 -- comes too late is held again. So a queue that nobody serves keeps no slot from the others. Who is let go when, is in
 -- lib/concurrency.
 
-local whose_turn -- which job starts where one was popped
-local SLOTS = { -- what lib/concurrency goes by
+local SLOTS = { -- one local for all that is needed elsewhere: a script may have 200
   BAND = 1e13, -- places of one priority
   WINDOW = 200, -- most that are let go in a queue before one of them has started
   LOOK_AGAIN_MS = 60000, -- a key where some are held is looked at even if nothing happens there
@@ -206,7 +205,7 @@ do
 
   -- A job that may have a key was popped from `list`: return which job starts instead, the first one of those that were
   -- let go (the other one goes back to the head of the list), or nil if there is no slot any more.
-  function whose_turn(id, queue, holds, list)
+  function SLOTS.whose_turn(id, queue, holds, list)
     if not string.find(holds, 'c', 1, true) then
       return id
     end

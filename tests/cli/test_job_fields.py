@@ -86,3 +86,10 @@ def test_what_makes_no_sense_is_told_in_one_line(workron: CommandLine) -> None:
         assert ran.code == 2
         assert field in ran.err
     assert workron("ls", "--metadata", "team").code == 2
+
+
+def test_a_concurrency_key_without_its_limit_is_refused(workron: CommandLine) -> None:
+    for wrong in ("customer-7", "customer-7:", ":2", "customer-7:two"):
+        ran = workron("submit", "--concurrency", wrong, "true")
+        assert ran.code == 2
+        assert "is not KEY:N; write it like customer-7:2" in " ".join(ran.err.split())
