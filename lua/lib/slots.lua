@@ -1,11 +1,12 @@
 -- slots: of all jobs that name a key, whatever their queues, only so many run at once.
 --
 -- concurrency:<key> (HASH): `limit`, as the job says that was made last (`since`); `jobs`, how many have not ended: with
--- the last one all of it goes; `seq` and `front` count places, `turn` and `rest` see lib/concurrency. `:running` (ZSET, id → start) are the slots, each freed by
--- the script that moves its job on. `:waiting:<queue>` (ZSET, id → place) are the pending jobs, the next one first. Those
--- that would have a slot by now were let go into the list of their queue, and have the negative of their place; the others
--- are held: they stand in no list. `:queues` (ZSET) are queues where some wait, those first that were looked at longest
--- ago; `queue:<queue>:keys` (ZSET, all 0) has it the other way round, and `held` in a queue's hash counts those held.
+-- the last one all of it goes; `seq` and `front` count places; for `turn` and `rest` see lib/concurrency. `:running`
+-- (ZSET, id → start) are the slots, each freed by the script that moves its job on. `:waiting:<queue>` (ZSET, id → place)
+-- are the pending jobs, the next one first. Those that would have a slot by now were let go into the list of their queue,
+-- and have the negative of their place; the others are held: they stand in no list. `:queues` (ZSET) are queues where some
+-- wait, those first that were looked at longest ago; `queue:<queue>:keys` (ZSET, all 0) has it the other way round, and
+-- `held` in a queue's hash counts those held.
 --
 -- A slot is taken when a job starts, not when it is let go: each queue has as many in its list as slots are free, and who
 -- comes too late is held again. So a queue that nobody serves keeps no slot from the others. Who is let go when, is in
