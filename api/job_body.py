@@ -28,7 +28,7 @@ from api.fields import (
     fits,
     or_with_a_point,
 )
-from api.job_fields import ListOfExitCodes, Metadata, Retry, Tags, Unique
+from api.job_fields import Concurrency, ListOfExitCodes, Metadata, Retry, Tags, Unique
 from api.moments import AnyMoment, MomentToCome, is_before, to_ms
 from workron import ids, models
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, Until, When
@@ -114,6 +114,8 @@ class NewJob(Body):
     metadata: Metadata = Field(default_factory=dict)
     """Whatever else is to be known of it: at most 16 KiB of JSON, that Workron only keeps and finds it by."""
     queue: QueueName = DEFAULT_QUEUE
+    concurrency: Concurrency | None = None
+    """A key that it shares with others, and how many jobs with that key may run at once."""
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
     """9 is started first."""
     unique: Unique | None = None
@@ -204,6 +206,9 @@ class NewJob(Body):
             for item in self.depends_on
         ]
 
+    def _concurrency(self) -> models.Concurrency | None:
+        return None if self.concurrency is None else models.Concurrency(self.concurrency.key, self.concurrency.limit)
+
     def to_new_job(self, job_id: str, depends_on: Sequence[Dependency]) -> models.NewJob:
         """Return the store's form of this job under an id, with dependencies that are ids."""
         return models.NewJob(
@@ -215,6 +220,7 @@ class NewJob(Body):
             tags=self.tags,
             metadata=self.metadata,
             queue=self.queue,
+            concurrency=self._concurrency(),
             priority=self.priority,
             unique=None if self.unique is None else self.unique.to_unique(),
             max_attempts=self.max_attempts,

@@ -11,9 +11,19 @@ from workron.models import UNIQUE_MS, OnConflict, Until
 from workron.retries import RetryPolicy
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
+_KEY: Final = r"^[A-Za-z0-9_.\-]{1,128}$"
 ExitCode = Annotated[int, Field(ge=1, le=255), or_with_a_point]
 ExitCodes = Annotated[str, StringConstraints(pattern=f"^{_CODE}-{_CODE}$")]
 """A range, both ends included."""
+
+
+class Concurrency(Body):
+    """Of all jobs with this key, in all queues together, at most `limit` run at once; the others wait in line."""
+
+    key: Annotated[str, StringConstraints(pattern=_KEY)]
+    """Up to 128 of the characters that names of queues have."""
+    limit: Annotated[int, Field(ge=1, le=100_000), or_with_a_point]
+    """The one of the job made last holds for all."""
 
 
 class Retry(Body):

@@ -1,5 +1,5 @@
 -- admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: core timers unique ends edges arrays workflows
+-- uses: core timers unique slots concurrency ends edges arrays workflows
 --
 -- ARGV[1]  batch  id of the submission
 --
@@ -40,7 +40,7 @@ local function settle_staged(job)
     redis.call('HSET', job_key(job.id), 'status', status)
   end
   redis.call('HDEL', job_key(job.id), 'batch')
-  job.batch = nil
+  job.batch = false
   arrive(job, status)
 end
 

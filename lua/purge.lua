@@ -1,5 +1,5 @@
 -- purge: cancel jobs that are ready to run in a queue, in steps.
--- uses: core timers unique ends edges arrays workflows gates expiry claims
+-- uses: core timers unique slots concurrency ends edges arrays workflows gates expiry claims
 --
 -- ARGV[1]  queue  name of the queue
 -- ARGV[2]  limit  most jobs to cancel, 1..100
@@ -10,6 +10,17 @@ local queue, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 100
 
 local call, looked, cancelled = pop_call(queue), 0, 0
+
+local function purge(id)
+  local job = read(id)
+  looked = looked + 1
+  if job and job.status == 'pending' and job.queue == queue then
+    redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
+    end_job(job, 'cancelled', { reason = 'cancelled', error = 'cancelled: its queue was purged' })
+    cancelled = cancelled + 1
+  end
+end
+
 while looked < limit do
   call[14] = int(limit - looked)
   local popped = redis.call(unpack(call))
@@ -17,13 +28,12 @@ while looked < limit do
     break
   end
   for _, id in ipairs(popped[2]) do
-    local job = read(id)
-    looked = looked + 1
-    if job and job.status == 'pending' and job.queue == queue then
-      redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
-      end_job(job, 'cancelled', { reason = 'cancelled', error = 'cancelled: its queue was purged' })
-      cancelled = cancelled + 1
-    end
+    purge(id)
+  end
+end
+if looked < limit then
+  for _, id in ipairs(SLOTS.waiting_in(queue, limit - looked)) do
+    purge(id)
   end
 end
 flush()

@@ -1,5 +1,5 @@
 -- reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
--- uses: core timers unique ends arrays workflows
+-- uses: core timers unique slots concurrency ends arrays workflows
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
 -- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.

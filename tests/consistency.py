@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 
+from concurrency_audit import ConcurrencyAudit
 from redis.asyncio import Redis
 
 from workron.free_json import MAX_METADATA, MAX_RESULT, write
@@ -67,11 +68,15 @@ class Audit:
         self._client = client
         self._keys = keys
         self.jobs: dict[str, Row] = {}
+        self._held: set[str] = set()
 
     async def problems(self) -> list[str]:
         await self._read_jobs()
         found: list[str] = []
         queues = [name.decode() for name in await self._client.smembers(self._keys.queues)]
+        concurrency = ConcurrencyAudit(self._client, self._keys, self.jobs)
+        found += await concurrency.problems(queues)
+        self._held = concurrency.held
         for queue in queues:
             found += await self._queue(queue)
         found += await self._waiting(queues)
@@ -127,7 +132,7 @@ class Audit:
             ids = await self._client.lrange(self._keys.pending(queue, priority), 0, -1)
             waiting |= {(one.decode(), str(priority)) for one in ids}
         pending = {(i, row.get("priority", "5")) for i, row in self._admitted(queue) if row["status"] == "pending"}
-        return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting]
+        return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting if one not in self._held]
 
     async def _waiting(self, queues: list[str]) -> list[str]:
         """What counts against the limits; a submission that is being staged has its room reserved."""
@@ -158,6 +163,7 @@ class Audit:
         }
         expected = {one for job_id, row in self._admitted() for one in timers(job_id, row)}
         over = {f"expires {array}" for array in await self._begun_arrays()}  # acted on, or not yet: it means nothing
+        scores = {one: at for one, at in scores.items() if not one.startswith("refill ")}
         found += [f"{one}: due, or not, against the index" for one in (scores.keys() ^ expected) - over]
         for one in scores.keys() & expected:
             kind, _, job_id = one.rpartition(" ")

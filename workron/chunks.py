@@ -66,6 +66,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("metadata", orjson.dumps(dict(job.metadata)))
     if job.queue != DEFAULT_QUEUE:
         parts += ("queue", job.queue)
+    if job.concurrency is not None:
+        parts += ("concurrency", job.concurrency.key, "concurrency_limit", str(job.concurrency.limit))
     if job.priority != DEFAULT_PRIORITY:
         parts += ("priority", str(job.priority))
     if job.unique is not None:
@@ -90,6 +92,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("final", "1")
     if job.array is not None:
         holds += "A"
+    if job.concurrency is not None:
+        holds += "c"  # behind A, which says what becomes of the job
     if job.unique is not None:
         holds = "u" + holds  # it may end a job where others would set their timers
     if holds:
@@ -145,6 +149,8 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
             now, edges = edges[: MAX_EDGES - chunk.edges], edges[MAX_EDGES - chunk.edges :]
             head = (job.id, (job.run_at_ms or 0) if first else 0, (job.delay_ms or 0) if first else 0)
             chunk.add(head, job_fields if first else (), now, size if first else 60)
+            if first and job.concurrency is not None:
+                chunk.edges += 1  # as much work: half as many of them make a call
             first = False
     yield chunk
 

@@ -15,6 +15,7 @@ from workron.models import (
     OUTPUT_HEAD,
     Array,
     Claim,
+    Concurrency,
     Dependency,
     DependencyState,
     Job,
@@ -76,6 +77,12 @@ def task(fields: Row, value: str | None = None) -> Task | None:
     return Task(job_id, int(index), value)
 
 
+def concurrency(fields: Row) -> Concurrency | None:
+    if "concurrency" not in fields:
+        return None
+    return Concurrency(fields["concurrency"].decode(), int(fields["concurrency_limit"]))
+
+
 def timer(fields: Row, name: str) -> int | None:
     """The moment of a timer; one that counts from the submission is written when the job is in its place."""
     at_ms, after_ms = number(fields.get(f"{name}_at")), number(fields.get(f"{name}_ms"))
@@ -117,6 +124,7 @@ def job(
         result=orjson.loads(fields["result"]) if "result" in fields else None,
         progress=text(fields.get("progress")),
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
+        concurrency=concurrency(fields),
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
         unique=unique(text(fields.get("unique"))),
         attempts=number(fields.get("attempts")) or 0,

@@ -31,6 +31,13 @@ class TaskDoc(TypedDict):
     value: str | None
 
 
+class ConcurrencyDoc(TypedDict):
+    """A concurrency key, and how many jobs with it may run at once."""
+
+    key: str
+    limit: int
+
+
 class RetryDoc(TypedDict):
     """The waits between attempts; None: as it is set for all jobs."""
 
@@ -66,6 +73,7 @@ class JobDoc(TypedDict):
     result: Any
     progress: float | str | None
     queue: str
+    concurrency: ConcurrencyDoc | None
     priority: int
     unique: UniqueDoc | None
     attempts: int

@@ -10,6 +10,7 @@ from typing import Any, Final
 from workron.connection import Connection
 from workron.durations import format_duration
 from workron.fleet import WorkerStatus
+from workron.in_line import place_in_line
 from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, When
 from workron.reading import Reader
@@ -94,7 +95,12 @@ class Explainer:
 
     async def _pending(self, job: Job) -> Explanation:
         queue = (await self._reader.queues_named([job.queue]))[0]
+        in_line = await place_in_line(self._connection, self._keys, job)
+        if in_line is not None and in_line.full and not queue.paused:
+            return Explanation(job, in_line.sentence(job.queue), in_line.facts())
         ahead, exact = await self._place(job)
+        if not exact and in_line is not None:
+            ahead += in_line.held_ahead
         workers = (await self._reader.workers(_WORKERS, "")).workers
         serving = [one for one in workers if job.queue in one.info.queues and one.status is WorkerStatus.ACTIVE]
         idle = sum(one.info.slots > one.info.running for one in serving)

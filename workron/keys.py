@@ -48,6 +48,10 @@ class Keys:
         """The list of a queue's last starts, where a rate is set for it."""
         return f"{self.prefix}queue:{queue}:starts"
 
+    def concurrency_keys(self, queue: str) -> str:
+        """The sorted set of concurrency keys of which jobs are pending in a queue, all with the score 0."""
+        return f"{self.prefix}queue:{queue}:keys"
+
     def parked(self, queue: str) -> str:
         """The sorted set of workers that wait for jobs of a queue."""
         return f"{self.prefix}queue:{queue}:parked"
@@ -80,6 +84,18 @@ class Keys:
 
     def schedule_runs(self, name: str) -> str:
         return f"{self.prefix}schedule:{name}:runs"
+
+    def concurrency(self, name: str) -> str:
+        """The hash of a concurrency key: its limit, and what it counts."""
+        return f"{self.prefix}concurrency:{name}"
+
+    def slots(self, name: str) -> str:
+        """The sorted set of the running jobs of a concurrency key."""
+        return f"{self.prefix}concurrency:{name}:running"
+
+    def in_line(self, name: str, queue: str) -> str:
+        """The sorted set of a queue's pending jobs of a concurrency key, by place; negative: in the queue's list."""
+        return f"{self.prefix}concurrency:{name}:waiting:{queue}"
 
     def workflow_jobs(self, workflow: str) -> str:
         return f"{self.prefix}workflow:{workflow}:jobs"

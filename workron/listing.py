@@ -4,7 +4,8 @@
     workflow                      the workflow's list, newest first
     running                       the leases, newest first
     scheduled                     the due times, soonest first
-    pending                       the queues' lists, by queue and priority, newest first
+    pending                       the queues' lists, by queue and priority, newest first; then those in no list, which
+                                  wait in line for a slot of their concurrency key: by key, the last one first
     blocked and terminal states   the queues' sorted sets, latest change first
     anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page
 
@@ -30,6 +31,9 @@ from workron.reading import Reader, scored
 SCAN_ROWS: Final = 1000
 FEW: Final = 10_000
 """So many leases are read whole and sorted."""
+
+_HELD: Final = 0
+"""In a place, behind all priorities (-9 to -1)."""
 
 Place = list[Any]
 Steps = AsyncIterator[tuple[str, Place]]
@@ -220,6 +224,9 @@ class Listing:
                 here = place if place is not None and segment == place[:2] else None
                 async for job_id, behind in self._pending_list(name, priority, here, count):
                     yield job_id, [*segment, behind, job_id]
+            if place is None or [name, _HELD] >= place[:2]:
+                async for step in self._held(name, place if place and place[:2] == [name, _HELD] else None, count):
+                    yield step
 
     async def _pending_list(
         self, queue: str, priority: int, place: Place | None, count: int
@@ -232,6 +239,20 @@ class Listing:
                 yield raw.decode(), behind
             if len(ids) < count:
                 return
+
+    async def _held(self, queue: str, place: Place | None, count: int) -> Steps:
+        start = "-" if place is None else f"[{place[2]}"
+        while names := await self._connection.call(
+            "ZRANGE", self._keys.concurrency_keys(queue), start, "+", "BYLEX", "LIMIT", 0, count
+        ):
+            for raw in names:
+                name = raw.decode()
+                here = place[3:] if place is not None and place[2] == name else None
+                async for job_id, at in self._zset(self._keys.in_line(name, queue), here, count, newest_first=True):
+                    if at < 0:  # these are in the list
+                        break
+                    yield job_id, [queue, _HELD, name, at, job_id]
+            start = f"({names[-1].decode()}"
 
     async def _behind(self, key: str, behind: int, job_id: str) -> int:
         """Return how far from the tail to go on behind this job, which stood `behind` from it."""

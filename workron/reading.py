@@ -21,7 +21,8 @@ from workron.models import Job, OnFailure, Output, QueueState, Status, Stopped, 
 log = structlog.get_logger()
 
 SHARED: Final = (
-    "command", "argv", "name", "tags", "metadata", "max_attempts", "retry", "timeout_ms", "env", "cwd", "created_at"
+    "command", "argv", "name", "tags", "metadata", "max_attempts", "retry", "timeout_ms", "env", "cwd", "created_at",
+    "concurrency", "concurrency_limit",
 )  # fmt: skip
 """What a task has from the job with its array."""
 PAGE: Final = 1000

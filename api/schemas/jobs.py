@@ -38,6 +38,13 @@ class Task(Answer):
     value: str | None
 
 
+class Concurrency(Answer):
+    """Of all jobs with this key at most so many run at once: the limit of the job made last holds."""
+
+    key: str
+    limit: int
+
+
 class Retry(Answer):
     """The waits between attempts, as the job has it; null: as it is set for all jobs. Lengths of time are seconds."""
 
@@ -77,6 +84,7 @@ class Job(Answer):
     progress: float | str | None
     """How far the command is, as it said itself."""
     queue: str
+    concurrency: Concurrency | None
     priority: int
     unique: Unique | None
     attempts: int
@@ -145,6 +153,7 @@ def job_document(job: models.Job) -> dict[str, Any]:
         "result": job.result,
         "progress": _progress(job.progress),
         "queue": job.queue,
+        "concurrency": _concurrency(job.concurrency),
         "priority": job.priority,
         "unique": _unique(job.unique),
         "attempts": job.attempts,
@@ -198,6 +207,7 @@ def new_job_document(
         "tags": job.tags,
         "metadata": job.metadata,
         "queue": job.queue,
+        "concurrency": _concurrency(job.concurrency),
         "priority": job.priority,
         "unique": _unique(job.unique) if job.unique is not None else None,
         "max_attempts": job.max_attempts,
@@ -233,6 +243,10 @@ def _array(array: models.Array | None) -> dict[str, Any] | None:
         return None
     counts = {**array.counts, Status.PENDING: array.counts[Status.PENDING] + array.rest}
     return {"size": array.size, "max_parallel": array.max_parallel, "counts": counts_document(counts)}
+
+
+def _concurrency(concurrency: models.Concurrency | None) -> dict[str, Any] | None:
+    return None if concurrency is None else {"key": concurrency.key, "limit": concurrency.limit}
 
 
 def _task(task: models.Task | None) -> dict[str, Any] | None:

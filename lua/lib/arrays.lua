@@ -57,8 +57,9 @@ end
 -- Make one task; `fields` are of one that ends at once, as `status`.
 local function make_task(head, place, status, fields)
   local id, about = task_id(head, place), head.id .. ' ' .. int(place)
+  local holds = string.find(head.holds, 'c', 1, true) and 'ac' or 'a'
   status, fields = status or 'pending', fields or {}
-  for _, value in ipairs({ 'status', status, 'array', about, 'holds', 'a' }) do
+  for _, value in ipairs({ 'status', status, 'array', about, 'holds', holds }) do
     fields[#fields + 1] = value
   end
   if head.queue ~= 'default' then
@@ -69,7 +70,7 @@ local function make_task(head, place, status, fields)
   end
   redis.call('HSET', job_key(id), unpack(fields))
   index(P .. 'jobs', id, 0)
-  arrive({ id = id, queue = head.queue, priority = head.priority, holds = 'a', array = about }, status)
+  arrive({ id = id, queue = head.queue, priority = head.priority, holds = holds, array = about }, status)
 end
 
 -- Make the next tasks of those that have never been made.

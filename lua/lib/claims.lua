@@ -3,7 +3,6 @@
 local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
 
 do
-
 local CLAIM_FIELDS = {
   'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
 }
@@ -11,7 +10,7 @@ local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
-local EXPIRY_COST = 20 -- as much work as so many dropped ids
+local NO_START_COST = 20 -- who may not start any more, or not yet, is as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
@@ -35,7 +34,9 @@ function promote(limit)
   for _, member in ipairs(due) do
     local timer, id = string.match(member, '^(%a+) (.+)$')
     local job = not timer and read(member)
-    if timer then
+    if timer == 'refill' then
+      SLOTS.look_again(id)
+    elseif timer then
       ring_safely(timer, id)
     elseif job and job.status == 'scheduled' then
       redis.call('HSET', job_key(member), 'status', 'pending')
@@ -144,8 +145,13 @@ function claim(worker, queues, limit, lease_ms, floor)
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
-          if row[12] and not in_time(id, row[12]) then
-            budget = budget - EXPIRY_COST
+          local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], popped[1])
+          if turn and turn ~= id then
+            row = redis.call('HMGET', job_key(turn), unpack(CLAIM_FIELDS))
+          end
+          id = turn
+          if not id or row[12] and not in_time(id, row[12]) then
+            budget = budget - NO_START_COST
           else
             fence = fence + 1
             claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
@@ -165,8 +171,8 @@ function claim(worker, queues, limit, lease_ms, floor)
 end
 
 local function anything_waits(queue)
-  local pending = tonumber(redis.call('HGET', queue_key(queue), 'pending') or 0)
-  return pending > 0 and (not is_gated(queue) or room_in(queue, 1) > 0)
+  local pending, held = unpack(redis.call('HMGET', queue_key(queue), 'pending', 'held'))
+  return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or room_in(queue, 1) > 0)
 end
 
 -- Who leaves work behind wakes the next worker. Call it after `flush`.
@@ -341,5 +347,4 @@ function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, in
   end
   return 'EMPTY', claims, next_due_ms()
 end
-
 end

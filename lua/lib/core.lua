@@ -106,7 +106,7 @@ local pushes = {} -- list key → ids, at the tail
 local fronts = {} -- list key → ids, at the head
 local hints = {} -- queue → true
 local keys_gone = {}
-local moves = {} -- new status → ids
+local moves, kept_back = {}, {} -- new status → ids; id → true: it becomes pending, but enters no list (see slots)
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
 local function count(key, field, change)
@@ -172,7 +172,7 @@ local function enter(job, to, at_front)
     if not soonest_at or job.run_at < soonest_at then
       soonest_queue, soonest_at = job.queue, job.run_at
     end
-  elseif to == 'pending' then
+  elseif to == 'pending' and not kept_back[job.id] then
     append(at_front and fronts or pushes, queue_key(job.queue) .. ':pending:' .. job.priority, job.id)
     hints[job.queue] = true
   end

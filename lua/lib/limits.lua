@@ -13,10 +13,10 @@ local queue_rows = {}
 function queue_row(queue)
   local row = queue_rows[queue]
   if not row then
-    local pending, scheduled, blocked, reserved, most = unpack(
-      redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved', 'max_pending'))
-    row = { pending = tonumber(pending or 0), most = most }
-    row.waiting = row.pending + tonumber(scheduled or 0) + tonumber(blocked or 0) + tonumber(reserved or 0)
+    local pending, scheduled, blocked, reserved, most, held = unpack(
+      redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved', 'max_pending', 'held'))
+    row = { ready = tonumber(pending or 0) - tonumber(held or 0), most = most }
+    row.waiting = tonumber(pending or 0) + tonumber(scheduled or 0) + tonumber(blocked or 0) + tonumber(reserved or 0)
     queue_rows[queue] = row
   end
   return row

@@ -85,9 +85,17 @@ function STEER.move(job, queue, priority)
     return nil, 'its submission is not complete'
   end
   local status = job.status
+  local in_line = status == 'pending' and job.holds and string.find(job.holds, 'c', 1, true)
+  if in_line then
+    HOLDERS.c(job, status, 'blocked')
+  end
   leave(job)
   redis.call('HSET', job_key(job.id), 'queue', queue, 'priority', priority)
   job.queue, job.priority = queue, priority
+  if in_line then
+    SLOTS.said_by(job.id).priority = tonumber(priority)
+    HOLDERS.c(job, 'blocked', status)
+  end
   enter(job, status)
   return true
 end

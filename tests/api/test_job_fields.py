@@ -31,6 +31,7 @@ FIELDS: dict[str, Any] = {
     "retry": {"delay": 1.5, "factor": 3, "max_delay": 60, "jitter": 0},
     "retry_on_exit": [1, "64-78"],
     "no_retry_on_exit": ["9-9"],
+    "concurrency": {"key": "customer-7", "limit": 2},
 }
 
 
@@ -44,6 +45,7 @@ async def test_what_is_answered_for_a_new_job_is_what_is_stored(client: httpx2.A
         "retry": None,
         "retry_on_exit": [],
         "no_retry_on_exit": [],
+        "concurrency": None,
     }
     own = await submit(client, **FIELDS)
     assert {name: own[name] for name in FIELDS} == FIELDS
@@ -72,6 +74,12 @@ async def test_jobs_of_a_workflow_and_in_bulk_have_the_fields_too(client: httpx2
         ({"retry_on_exit": ["1-256"]}, ["retry_on_exit"]),
         ({"no_retry_on_exit": ["1|2"]}, ["no_retry_on_exit"]),
         ({"no_retry_on_exit": [1] * 51}, ["no_retry_on_exit"]),
+        ({"concurrency": {"key": "customer 7", "limit": 1}}, ["concurrency", "key"]),
+        ({"concurrency": {"key": "k" * 129, "limit": 1}}, ["concurrency", "key"]),
+        ({"concurrency": {"key": "", "limit": 1}}, ["concurrency", "key"]),
+        ({"concurrency": {"key": "k", "limit": 0}}, ["concurrency", "limit"]),
+        ({"concurrency": {"key": "k", "limit": 100_001}}, ["concurrency", "limit"]),
+        ({"concurrency": {"key": "k"}}, ["concurrency", "limit"]),
         ({"tags": [""]}, ["tags"]),
         ({"tags": ["a\n"]}, ["tags"]),
         ({"tags": "a"}, ["tags"]),

@@ -20,14 +20,17 @@ def test_every_flag_becomes_its_field(workron: CommandLine) -> None:
     waits = ("--retry-delay", "90s", "--retry-factor", "3", "--retry-max-delay", "2h", "--retry-jitter", "0.1")
     codes = ("--retry-on-exit", "1, 64-78", "--no-retry-on-exit", "2")
     about = ("--tag", "eu", "--tag", "nightly", "--metadata", "team=data=a", "--metadata", '{"n": 3}')
+    key = ("--concurrency", "customer-7:2")
 
-    job = document(workron, submit(workron, *waits, *codes, *about, "--delay", "1h", "true"))
+    job = document(workron, submit(workron, *waits, *codes, *about, *key, "--delay", "1h", "true"))
 
     assert job["retry"] == {"delay": 90, "factor": 3, "max_delay": 7200, "jitter": 0.1}
     assert (job["retry_on_exit"], job["no_retry_on_exit"]) == ([1, "64-78"], [2])
     assert (job["tags"], job["metadata"]) == (["eu", "nightly"], {"team": "data=a", "n": 3})
+    assert job["concurrency"] == {"key": "customer-7", "limit": 2}
     shown = workron("show", job["id"]).out
     for expected in (
+        "concurrency customer-7, at most 2 at once",
         "after 1m30s, at most 2h00m, factor 3, jitter 0.1, only on exit 1, 64-78, not on exit 2",
         "eu, nightly",
         '{"team": "data=a", "n": 3}',
@@ -83,3 +86,10 @@ def test_what_makes_no_sense_is_told_in_one_line(workron: CommandLine) -> None:
         assert ran.code == 2
         assert field in ran.err
     assert workron("ls", "--metadata", "team").code == 2
+
+
+def test_a_concurrency_key_without_its_limit_is_refused(workron: CommandLine) -> None:
+    for wrong in ("customer-7", "customer-7:", ":2", "customer-7:two"):
+        ran = workron("submit", "--concurrency", wrong, "true")
+        assert ran.code == 2
+        assert "is not KEY:N; write it like customer-7:2" in " ".join(ran.err.split())

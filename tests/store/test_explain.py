@@ -6,7 +6,7 @@ from array_jobs import array_job
 from builders import WORKER, after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
-from workron.models import Outcome, QueueChange, Rate, Reason
+from workron.models import Concurrency, Outcome, QueueChange, Rate, Reason
 from workron.policy import Policy
 from workron.store import Store
 
@@ -56,6 +56,23 @@ async def test_what_holds_a_queue_up_is_said(store: Store) -> None:
     explained = await store.explain(ids[1])
     assert "of which as many jobs run as may: 1" in explained.sentence
     assert explained.facts["held_by"] == "max_running"
+
+
+async def test_a_job_without_a_slot_of_its_key_names_those_that_have_one_and_knows_its_place(store: Store) -> None:
+    two = Concurrency("customer-7", 2)
+    ids = await submit(store, *jobs(5, concurrency=two))
+    assert "4 jobs are ahead of it in queue default, which no worker serves" in await said(store, ids[4])
+    await serve(store)
+    await claim(store, limit=2)
+    run = f"2 of 2 run: {ids[0]}, {ids[1]}"
+    held = f"It is held by the concurrency key customer-7, of which {run}; it is "
+    assert await said(store, ids[2]) == f"{held}the next one in line in queue default."
+    explained = await store.explain(ids[4])
+    assert explained.sentence == f"{held}number 3 in line in queue default."
+    assert explained.facts["held_by"] == "concurrency"
+    assert explained.facts["ahead"] == 2
+    await store.change_queue("default", QueueChange(paused=True))
+    assert "which is paused" in await said(store, ids[4])
 
 
 async def test_a_rate_tells_when_the_next_start_is_allowed(store: Store) -> None:

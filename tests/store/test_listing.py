@@ -11,7 +11,7 @@ from workron import ids
 from workron.connection import Command
 from workron.errors import InvalidRequest
 from workron.listing import JobFilter
-from workron.models import Job, Outcome, Reason, Status
+from workron.models import Concurrency, Job, Outcome, Reason, Status
 from workron.store import Store
 
 
@@ -150,3 +150,17 @@ async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench)
     store._connection.pipeline = counted  # type: ignore[method-assign]
     assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
     assert max(sizes) == 1_000
+
+
+async def test_pending_jobs_that_wait_for_a_slot_are_listed_once_with_the_others(store: Store) -> None:
+    made = [
+        new_job(queue=queue, concurrency=key, priority=priority)
+        for queue in ("default", "other")
+        for key in (None, Concurrency("a", 2), Concurrency("b", 1), Concurrency("c", 1))
+        for priority in (3, 5)
+        for _ in range(4)
+    ]
+    await submit(store, *made)
+    for queue, limit in ((None, 1), (None, 5), ("other", 3), ("default", 100)):
+        got = [job.id for job in await every(store, JobFilter(status=Status.PENDING, queue=queue), limit=limit)]
+        assert sorted(got) == sorted(job.id for job in made if queue in (None, job.queue))

@@ -112,6 +112,7 @@ _add(
     _JOBS,
     "workron submit -- rsync -a out/ backup:",
     "workron submit --name nightly --delay 2h --timeout 30m './report | mail -s report me'",
+    "workron submit --concurrency customer-7:2 -- ./import customer-7",
     "id=$(workron submit make); workron submit --after $id -- make install",
     "workron submit --after $id:failed './notify'",
     context=_COMMAND_FOLLOWS,

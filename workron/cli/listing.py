@@ -77,6 +77,8 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "tags", printable(", ".join(job["tags"]))
     yield "metadata", printable(json.dumps(job["metadata"], ensure_ascii=False)) if job["metadata"] else ""
     yield "queue", f"{job['queue']}, priority {job['priority']}"
+    if (concurrency := job["concurrency"]) is not None:
+        yield "concurrency", f"{printable(concurrency['key'])}, at most {concurrency['limit']} at once"
     yield "unique", _holding(job["unique"])
     yield "tries", f"{job['attempts']} of {job['max_attempts']}" + (f", run {job['run']}" if job["run"] > 1 else "")
     yield "retry", _retrying(job)

@@ -69,6 +69,10 @@ class JobOptions:
         typer.Option(metavar="K=V", help="what else is to be known of it; or a JSON object. May be repeated"),
     ] = None
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue to wait in, else `default`")] = None
+    concurrency: Annotated[
+        str | None,
+        typer.Option(metavar="KEY:N", help="of all jobs with this key, whatever their queues, at most N run at once"),
+    ] = None
     priority: Annotated[int | None, typer.Option(metavar="1-9", help="9 starts first, 5 is usual")] = None
     unique: Annotated[
         str | None, typer.Option(metavar="KEY", help="one job at a time holds this key; a second one is not stored")
@@ -148,6 +152,7 @@ class JobOptions:
             "tags": self.tag or None,
             "metadata": _metadata(self.metadata or ()) or None,
             "queue": self.queue,
+            "concurrency": _concurrency(self.concurrency),
             "priority": self.priority,
             "unique": self._unique(),
             "max_attempts": self.max_attempts,
@@ -228,6 +233,15 @@ def seconds(option: str, text: str | None) -> float | None:
         return parse_duration(text)  # type: ignore[no-any-return]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _concurrency(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    key, _, limit = text.rpartition(":")
+    if not key or not limit.isdecimal():
+        raise typer.BadParameter(f"{text!r} is not KEY:N; write it like customer-7:2", param_hint="--concurrency")
+    return {"key": key, "limit": int(limit)}
 
 
 def _codes(option: str, text: str | None) -> list[int | str] | None:

@@ -97,6 +97,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Of all jobs with this key, whatever their queues, at most so many run at once."""
+
+    key: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A point in time: so long after the submission (and after each retry), or the time itself. One of both is set."""
 
@@ -148,6 +156,7 @@ class NewJob:
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     queue: str = DEFAULT_QUEUE
+    concurrency: Concurrency | None = None
     priority: int = DEFAULT_PRIORITY
     unique: Unique | None = None
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -200,6 +209,7 @@ class Job:
     result: Any
     progress: str | None
     queue: str
+    concurrency: Concurrency | None
     priority: int
     unique: Unique | None
     attempts: int
