@@ -84,6 +84,12 @@ local function blame(child, parent, change)
   end
 end
 
+-- An array is `blocked` also while its tasks run: it waits for nobody any more.
+local function has_begun(child)
+  return child.holds and string.find(child.holds, 'A', 1, true)
+    and redis.call('HGET', P .. 'array:' .. child.id, 'started')
+end
+
 local function visit(parent, when, child_id)
   local child = read(child_id)
   if not child or not (child.status == 'blocked' or child.status == 'skipped' or child.status == 'cancelled') then
@@ -92,7 +98,7 @@ local function visit(parent, when, child_id)
   local key = job_key(child_id) .. ':parents'
   local was = redis.call('HGET', key, parent.id)
   local now = edge_state(parent, when)
-  if was == now or (not was and child.status == 'cancelled') then
+  if was == now or (not was and (child.status == 'cancelled' or has_begun(child))) then
     return
   end
   if now then

@@ -16,6 +16,7 @@ from workron.models import (
     Outcome,
     Reason,
     Status,
+    When,
 )
 from workron.store import Store
 
@@ -303,3 +304,16 @@ async def test_an_array_that_was_damaged_took_the_jobs_behind_it_out_of_their_li
         await finish(store, one, BAD if one.command is None else SUCCESS)
     assert (await store.job(job.id)).status is Status.FAILED
     await bench.client.delete(bench.keys.array_values(job.id))
+
+
+async def test_an_array_that_had_begun_was_skipped_when_the_job_before_it_was_retried(store: Store) -> None:
+    parent = new_job(max_attempts=1)
+    job = array_job(3, max_parallel=1, depends_on=after(parent.id, when=When.FAILED))
+    await submit(store, parent, job)
+    await finish(store, (await claim(store))[0], BAD)
+    [first] = await claim(store)
+    await store.retry(parent.id)
+    await finish(store, first)
+    for _ in range(3):
+        await finish(store, (await claim(store))[0])
+    assert [(await store.job(one.id)).status for one in (parent, job)] == [Status.DONE, Status.DONE]

@@ -15,6 +15,7 @@ from workron import ids
 from workron.errors import Conflict, InvalidRequest, NotFound, UnknownDependency
 from workron.models import (
     Claim,
+    Concurrency,
     Dependency,
     Moment,
     NewArray,
@@ -62,6 +63,8 @@ class World:
             job.unique = Unique(
                 self.random.choice("ab"), self.random.choice([*Until]), self.random.choice([*OnConflict]), 60_000
             )
+        if self.chance(0.2):
+            job.concurrency = Concurrency(self.random.choice("xy"), self.random.choice([1, 2]))
         if self.chance(0.15):
             job.expires = Moment(after_ms=self.random.choice([1, 60_000]))
         if self.chance(0.15):
