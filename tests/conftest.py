@@ -15,7 +15,7 @@ from servers import KINDS, Bench, start_server
 from workron.store import Store
 from workron.valkey import server_binary
 
-pytest_plugins = ["summary"]
+pytest_plugins = ["compiled", "spread", "summary"]
 
 _namespaces = itertools.count()
 

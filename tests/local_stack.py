@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 READY_S: Final = 60
@@ -33,7 +34,8 @@ def environment(home: Path) -> dict[str, str]:
     for folder in (runtime, temporary):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("WORKRON_", "XDG_"))}
+    ours = ("WORKRON_", "XDG_", "COLUMNS", "LINES")  # the last two would say that every terminal is as wide as this one
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return inherited | {
         "HOME": str(home),
         "XDG_RUNTIME_DIR": str(runtime),
@@ -44,13 +46,6 @@ def environment(home: Path) -> dict[str, str]:
         "WORKRON_DATA_DIR": str(home / "data"),
         "WORKRON_PORT": str(free_port()),
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 `WORKRON_ZERO_SKIPS=1` makes a run with any skipped test fail; `WORKRON_TEST_SERVERS=fake,valkey,redis` makes
 a run fail in which no test ran on one of these. A test's id names its servers: `test_claim[valkey-3]`.
+A run that is spread over several processes is counted as one.
 """
 
 import os
@@ -62,4 +63,5 @@ def pytest_configure(config: pytest.Config) -> None:
     # Taken out: what the tests start would say that these are no settings.
     required = filter(None, os.environ.pop("WORKRON_TEST_SERVERS", "").split(","))
     zero_skips = os.environ.pop("WORKRON_ZERO_SKIPS", "") == "1"
-    config.pluginmanager.register(ServerSummary(zero_skips=zero_skips, required=frozenset(required)))
+    if not hasattr(config, "workerinput"):  # of several processes, the one that hears the reports of all counts
+        config.pluginmanager.register(ServerSummary(zero_skips=zero_skips, required=frozenset(required)))

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from ports import free_port
 
 from api.openapi import DocumentedApi
 from api.server import bind, serve
@@ -23,8 +23,7 @@ START = "import sys; from api.server import run; from workron.settings import Se
 
 def environment(redis: str, namespace: str, folder: Path) -> tuple[int, dict[str, str]]:
     """Return a free port, and the environment of an API process that listens there."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
+    port = free_port()
     return port, os.environ | {
         "WORKRON_REDIS": redis,
         "WORKRON_NAMESPACE": namespace,

@@ -38,7 +38,7 @@ async def test_a_job_is_followed_through_its_life(client: httpx2.AsyncClient, st
 
 
 @pytest.mark.parametrize("path", ["", "/output", "/cancel", "/retry"])
-@pytest.mark.parametrize("job_id", [ids.new_id(), "nonsense", "%00", "a%2Fb", "%F0%9F%9A%80"])
+@pytest.mark.parametrize("job_id", ["03557DJR2dL0HA8BMGxsib", "nonsense", "%00", "a%2Fb", "%F0%9F%9A%80"])
 async def test_what_does_not_exist_is_not_found(client: httpx2.AsyncClient, path: str, job_id: str) -> None:
     method = "POST" if path in ("/cancel", "/retry") else "GET"
     response = await client.request(method, f"/jobs/{job_id}{path}")

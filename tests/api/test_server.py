@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from conftest import WaitUntil
+from ports import free_port
 
 from api.server import bind
 from tests.api.live import AUTHORIZATION, START, environment
@@ -35,8 +36,8 @@ def test_two_servers_cannot_hold_the_same_port() -> None:
 
 
 def test_a_port_is_free_again_as_soon_as_its_server_has_ended() -> None:
-    with bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
-        port = listener.getsockname()[1]
+    port = free_port()
+    with bind("127.0.0.1", port) as listener, socket.create_connection(listener.getsockname()) as client:
         accepted, _ = listener.accept()
         accepted.close()
         assert client.recv(1) == b""

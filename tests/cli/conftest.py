@@ -17,17 +17,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_stack.Stac
         yield running
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Lets commands keep what they compile, whatever the environment says: it halves their time."""
-    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled"))}
-
-
 @pytest.fixture
-def workron(stack: local_stack.Stack, compiled: dict[str, str], tmp_path: Path) -> CommandLine:
+def workron(stack: local_stack.Stack, tmp_path: Path) -> CommandLine:
     """The command line of a user whose environment names the stack's API and key."""
     endpoint = {"WORKRON_URL": stack.url, "WORKRON_API_KEY": stack.key}
-    return CommandLine({**stack.environment, **compiled, **endpoint}, tmp_path)
+    return CommandLine({**stack.environment, **endpoint}, tmp_path)
 
 
 @pytest.fixture
@@ -37,7 +31,7 @@ def api() -> Iterator[ScriptedApi]:
 
 
 @pytest.fixture
-def alone(compiled: dict[str, str], tmp_path: Path) -> CommandLine:
+def alone(tmp_path: Path) -> CommandLine:
     """The command line of a user who has nothing but a home."""
     home = tmp_path / "home"
     home.mkdir()
@@ -46,7 +40,7 @@ def alone(compiled: dict[str, str], tmp_path: Path) -> CommandLine:
         del env[name]
     work = tmp_path / "work"
     work.mkdir()
-    return CommandLine(env | compiled, work)
+    return CommandLine(env, work)
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
 """What the command line does when the API is away, slow to come back, or not what it should be."""
 
-import socket
 from collections.abc import Callable
 
 import pytest
 from command_line import Answer, Call, CommandLine, ScriptedApi, job_document, job_list, problem
+from ports import free_port
 
 AWAY = problem(503, "store-unavailable", "Redis can't be reached", headers={"retry-after": "1"})
 
 
 def free_url() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def breaking_off(call: Call) -> Answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from builders import after, new_job
 from conftest import WaitUntil
-from local_stack import free_port
+from ports import free_port
 from servers import Bench
 
 from workron.fleet import WorkerStatus

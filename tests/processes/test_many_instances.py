@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from conftest import WaitUntil
-from local_stack import free_port
+from ports import free_port
 from servers import Bench
 
 from workron.models import Status
@@ -102,7 +102,7 @@ class Submitter:
 
 @pytest.fixture
 def instances(processes, tmp_path: Path) -> Instances:
-    processes.set(WORKRON_API_KEY=KEY, WORKRON_LEASE="10s", WORKRON_LOG_LEVEL="warning", PYTHONDONTWRITEBYTECODE="")
+    processes.set(WORKRON_API_KEY=KEY, WORKRON_LEASE="10s", WORKRON_LOG_LEVEL="warning")
     return Instances(processes, tmp_path)
 
 

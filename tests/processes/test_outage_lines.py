@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import WaitUntil
-from local_stack import free_port
+from ports import free_port
 from servers import start_server
 
 from tests.processes.conftest import Processes

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from tests.ports import free_port
 from tests.running.probe import answers, call, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ class Stack:
         self.socket = self.data_dir / "valkey" / "valkey.sock"
         self.trace_file = home / "trace"
         self.log_file = home / "log"
-        self.options = {"data_dir": str(self.data_dir), "port": 0, "trace": str(self.trace_file)} | options
+        self.options = {"data_dir": str(self.data_dir), "port": free_port(), "trace": str(self.trace_file)} | options
         environment = os.environ | {"XDG_RUNTIME_DIR": str(home), "PYTHONPATH": str(ROOT)}
         with self.log_file.open("ab") as log:
             argv = [*launcher, sys.executable, __file__, "up", json.dumps(self.options)]

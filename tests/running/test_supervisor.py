@@ -23,7 +23,7 @@ pytestmark = pytest.mark.chaos
 
 
 def test_when_ready_it_says_all_that_one_needs_to_go_on(tmp_path: Path) -> None:
-    with Stack(tmp_path) as stack:
+    with Stack(tmp_path, port=0) as stack:
         [ready] = stack.ready().entries("ready")
         port = int(ready["url"].removeprefix("http://127.0.0.1:"))
         socket.create_connection(("127.0.0.1", port)).close()

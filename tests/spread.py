@@ -1,0 +1,22 @@
+"""Pytest plugin: how many processes the tests are spread over, as `-n auto` in pyproject.toml asks."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+MOST: Final = 4
+"""The tests start servers and workers of their own: more would gain little on machines of this size."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One for each core when folders of tests are run; none, so this one alone, for files and tests by name."""
+    if all(is_folder(argument) for argument in config.args):
+        return min(len(os.sched_getaffinity(0)), MOST)
+    return 0
+
+
+def is_folder(argument: str) -> bool:
+    return Path(argument).is_dir()
