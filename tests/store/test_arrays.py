@@ -314,6 +314,7 @@ async def test_an_array_that_had_begun_was_skipped_when_the_job_before_it_was_re
     [first] = await claim(store)
     await store.retry(parent.id)
     await finish(store, first)
-    for _ in range(3):
+    for expected in (Status.BLOCKED, Status.BLOCKED, Status.DONE):
         await finish(store, (await claim(store))[0])
+        assert (await store.job(job.id)).status is expected
     assert [(await store.job(one.id)).status for one in (parent, job)] == [Status.DONE, Status.DONE]
