@@ -96,7 +96,8 @@ def test_a_process_that_starts_tells_of_a_variable_that_is_no_setting(alone: Com
 
 
 def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(alone: CommandLine) -> None:
-    sources = [path.read_text() for path in (ROOT / "workers").glob("*.py")]
+    places = (*(ROOT / "workers").glob("*.py"), *(ROOT / "workron" / "schedules").glob("*.py"))
+    sources = [path.read_text() for path in places]
     given = {name for source in sources for name in re.findall(r'"(WORKRON_[A-Z_]+)"', source)}
     assert {"WORKRON_JOB_ID", "WORKRON_FENCE", "WORKRON_ARRAY_INDEX", "WORKRON_RESULT"} <= given
 

@@ -18,8 +18,8 @@ from workron.settings import Settings
 FILE: Final = str(Settings.model_config["toml_file"])
 _PREFIX: Final = Settings.model_config["env_prefix"]
 _NO_SETTINGS: Final = frozenset(
-    {"URL", "JOB_ID", "ATTEMPT", "QUEUE", "WORKFLOW_ID", "FENCE", "GUARD", "LIFELINE", "CONTROL", "RESULT", "PARENTS"}
-    | {"ARRAY_ID", "ARRAY_INDEX", "ARRAY_SIZE", "ARRAY_VALUE"}
+    {"URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE", "CONTROL", "RESULT", "PARENTS", "WORKFLOW_ID"}
+    | {"TOKEN", "ARRAY_ID", "ARRAY_INDEX", "ARRAY_SIZE", "ARRAY_VALUE", "SCHEDULE", "SCHEDULED_AT"}
 )
 """Variables of clients, of commands that jobs run, and of processes that `up` has started."""
 _MASK: Final = "********"
