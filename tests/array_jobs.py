@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from builders import SUCCESS, claim, finish, new_job
+from builders import SUCCESS, claim, finish_all, new_job
 
 from workron import ids
 from workron.models import Array, Claim, NewArray, NewJob, Outcome, Reason
@@ -34,7 +34,7 @@ async def run_all(store: Store, *bad: int) -> list[Claim]:
     """Run all that waits; tasks of these indexes fail."""
     ran: list[Claim] = []
     while claims := await claim(store, limit=50):
-        for one in claims:
-            await finish(store, one, BAD if one.more["array"]["index"] in bad else SUCCESS)
+        outcomes = [BAD if one.more["array"]["index"] in bad else SUCCESS for one in claims]
+        await finish_all(store, claims, outcomes)
         ran += claims
     return ran

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from workron import ids
@@ -48,10 +49,17 @@ async def claim(
 
 
 async def finish(store: Store, claim: Claim, outcome: Outcome = SUCCESS) -> Finished:
-    exchanged = await store.attempts.finish([Result(claim.id, claim.fence, outcome)], worker="w1")
+    (finished,) = await finish_all(store, [claim], [outcome])
+    return finished
+
+
+async def finish_all(store: Store, claims: Sequence[Claim], outcomes: Iterable[Outcome]) -> Sequence[Finished]:
+    """Report them in one call, as a worker does, and go over their edges."""
+    results = [Result(one.id, one.fence, outcome) for one, outcome in zip(claims, outcomes, strict=True)]
+    exchanged = await store.attempts.finish(results, worker="w1")
     if exchanged.propagating:
         await store.upkeep.propagate()
-    return exchanged.finished[0]
+    return exchanged.finished
 
 
 async def reap_all(store: Store) -> int:

@@ -205,6 +205,7 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "result": None,
         "progress": None,
         "queue": "default",
+        "concurrency": None,
         "priority": 5,
         "unique": None,
         "attempts": 0,
@@ -230,6 +231,7 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "depends_on": [],
         "dependencies": [],
         "workflow": None,
+        "final": False,
     } | fields
 
 

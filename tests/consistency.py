@@ -5,7 +5,7 @@ The store's tests end with it. It counts everything anew from the job hashes.
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from concurrency_audit import ConcurrencyAudit
 from redis.asyncio import Redis
@@ -61,6 +61,23 @@ def own_timers(row: Row) -> Iterator[str]:
         yield f"its deadline is said to have stopped it, but it is {row['status']}"
 
 
+def edge_words(row: Row, edges: Collection[str], queued: Mapping[str, bool]) -> Iterator[str]:
+    """What is wrong with a job's edges to its parents, in words; whether its children are said to be visited."""
+    broken = sum(edge.startswith("!") for edge in edges)
+    if int(row.get("broken", "0")) != broken:
+        yield f"says {row.get('broken')} broken edges, has {broken}"
+    if "batch" in row:
+        return
+    if row["status"] == "blocked" and (broken or not (edges or "array_size" in row or "final" in row)):
+        yield f"blocked with the edges {list(edges)}"
+    if row["status"] == "skipped" and not broken and "array" not in row:
+        yield "skipped without a broken edge"
+    if queued["cascade"] < (row.get("cascade", "-")[-1] != "-"):
+        yield "a cancel is to go on from it, against the list"
+    if ("edge_cursor" in row) != queued["edges"]:
+        yield "its edges are to be visited, or not, against the list"
+
+
 class Audit:
     """Reads a whole namespace, then tells what does not fit together."""
 
@@ -69,6 +86,7 @@ class Audit:
         self._keys = keys
         self.jobs: dict[str, Row] = {}
         self._held: set[str] = set()
+        self._of_queue: dict[str, list[tuple[str, Row]]] = {}
 
     async def problems(self) -> list[str]:
         await self._read_jobs()
@@ -86,52 +104,66 @@ class Audit:
         found += await self._unique_keys()
         found += await self._actions()
         found += await self._schedules()
+        found += await self._edges()
         for job_id, row in self.jobs.items():
-            found += [f"{job_id}: {problem}" async for problem in self._edges(job_id, row)]
             found += [f"{job_id}: {problem}" for problem in own_words(row)]
             found += [f"{job_id}: {problem}" for problem in own_timers(row)]
         return found
 
-    async def _hash(self, key: str | bytes) -> Row:
-        return {
-            name.decode(): value.decode("utf-8", "replace") for name, value in (await self._client.hgetall(key)).items()
-        }
+    async def _hash(self, key: str) -> Row:
+        (row,) = await self._hashes([key])
+        return row
+
+    async def _hashes(self, keys: Sequence[str]) -> list[Row]:
+        """Return what these keys hold, in a round trip for each thousand."""
+        found: list[Row] = []
+        for start in range(0, len(keys), 1000):
+            pipeline = self._client.pipeline(transaction=False)
+            for key in keys[start : start + 1000]:
+                pipeline.hgetall(key)
+            found += [
+                {name.decode(): value.decode("utf-8", "replace") for name, value in row.items()}
+                for row in await pipeline.execute()
+            ]
+        return found
 
     async def _read_jobs(self) -> None:
         prefix = self._keys.job("")
-        async for key in self._client.scan_iter(f"{prefix}*", count=1000):
-            job_id = key.decode().removeprefix(prefix)
-            if ":" in job_id:
-                continue
-            row = await self._hash(key)
-            if row and ("batch" not in row or await self._is_open(row["batch"])):
-                self.jobs[job_id] = row
+        found = {key.decode().removeprefix(prefix) async for key in self._client.scan_iter(f"{prefix}*", count=1000)}
+        ids = sorted(job_id for job_id in found if ":" not in job_id)
+        rows = dict(zip(ids, await self._hashes([f"{prefix}{job_id}" for job_id in ids]), strict=True))
+        batches = sorted({row["batch"] for row in rows.values() if "batch" in row})
+        states = await self._hashes([self._keys.batch(batch) for batch in batches])
+        opened = {batch for batch, said in zip(batches, states, strict=True) if said.get("state") == "open"}
+        self.jobs = {i: row for i, row in rows.items() if row and ("batch" not in row or row["batch"] in opened)}
+        for job_id, row in self._admitted():
+            self._of_queue.setdefault(row.get("queue", "default"), []).append((job_id, row))
 
-    async def _is_open(self, batch: str) -> bool:
-        return bool(await self._client.hget(self._keys.batch(batch), "state") == b"open")
-
-    def _admitted(self, queue: str | None = None) -> Iterator[tuple[str, Row]]:
-        for job_id, row in self.jobs.items():
-            if "batch" not in row and queue in (None, row.get("queue", "default")):
-                yield job_id, row
+    def _admitted(self) -> Iterator[tuple[str, Row]]:
+        return ((job_id, row) for job_id, row in self.jobs.items() if "batch" not in row)
 
     async def _queue(self, queue: str) -> list[str]:
-        counted = Counter(row["status"] for _, row in self._admitted(queue))
+        jobs = self._of_queue.get(queue, [])
+        counted = Counter(row["status"] for _, row in jobs)
         said = await self._hash(self._keys.queue(queue))
         found = [
             f"queue {queue} counts {said.get(status, '0')} {status}, not {counted[status]}"
             for status in Status
             if int(said.get(status, "0")) != counted[status]
         ]
+        pipeline = self._client.pipeline(transaction=False)
         for status in INDEXED:
-            members = {one.decode() for one in await self._client.zrange(self._keys.index(queue, status), 0, -1)}
-            actual = {job_id for job_id, row in self._admitted(queue) if row["status"] == status}
-            found += [f"{one}: in the wrong of {queue}:{status}" for one in members ^ actual]
-        waiting: set[tuple[str, str]] = set()
+            pipeline.zrange(self._keys.index(queue, status), 0, -1)
         for priority in PRIORITIES:
-            ids = await self._client.lrange(self._keys.pending(queue, priority), 0, -1)
-            waiting |= {(one.decode(), str(priority)) for one in ids}
-        pending = {(i, row.get("priority", "5")) for i, row in self._admitted(queue) if row["status"] == "pending"}
+            pipeline.lrange(self._keys.pending(queue, priority), 0, -1)
+        lists = [[one.decode() for one in ids] for ids in await pipeline.execute()]
+        for status, ids in zip(INDEXED, lists, strict=False):
+            actual = {job_id for job_id, row in jobs if row["status"] == status}
+            found += [f"{one}: in the wrong of {queue}:{status}" for one in actual ^ set(ids)]
+        waiting = {
+            (one, str(priority)) for priority, ids in zip(PRIORITIES, lists[len(INDEXED) :], strict=True) for one in ids
+        }
+        pending = {(i, row.get("priority", "5")) for i, row in jobs if row["status"] == "pending"}
         return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting if one not in self._held]
 
     async def _waiting(self, queues: list[str]) -> list[str]:
@@ -139,7 +171,7 @@ class Audit:
         if await self._client.exists(self._keys.batches):
             return []
         said = await self._hash(self._keys.meta)
-        rows = [await self._hash(self._keys.queue(queue)) for queue in queues]
+        rows = await self._hashes([self._keys.queue(queue) for queue in queues])
         reserved = sum(int(row.get("reserved", "0")) for row in rows)
         waiting = sum(row["status"] in ("pending", "scheduled", "blocked") for _, row in self._admitted())
         arrays = [(job_id, row) for job_id, row in self._admitted() if "array_size" in row]
@@ -285,19 +317,11 @@ class Audit:
         found += [f"schedule {name}: listed, or not, against its hash" for name in listed ^ rows.keys()]
         return found + [f"schedule {name}: looked at, or not, against its hash" for name in due ^ waits]
 
-    async def _edges(self, job_id: str, row: Row) -> AsyncIterator[str]:
-        edges = (await self._hash(f"{self._keys.job(job_id)}:parents")).values()
-        broken = sum(edge.startswith("!") for edge in edges)
-        if int(row.get("broken", "0")) != broken:
-            yield f"says {row.get('broken')} broken edges, has {broken}"
-        if "batch" in row:
-            return
-        if row["status"] == "blocked" and (broken or not (edges or "array_size" in row or "final" in row)):
-            yield f"blocked with the edges {list(edges)}"
-        if row["status"] == "skipped" and not broken and "array" not in row:
-            yield "skipped without a broken edge"
+    async def _edges(self) -> list[str]:
         queued = {one.decode() for one in await self._client.lrange(self._keys.propagate, 0, -1)}
-        if (f"cascade:{job_id}" in queued) < (row.get("cascade", "-")[-1] != "-"):
-            yield "a cancel is to go on from it, against the list"
-        if ("edge_cursor" in row) != (job_id in queued):
-            yield "its edges are to be visited, or not, against the list"
+        parents = await self._hashes([f"{self._keys.job(job_id)}:parents" for job_id in self.jobs])
+        found = []
+        for (job_id, row), edges in zip(self.jobs.items(), parents, strict=True):
+            walks = {"edges": job_id in queued, "cascade": f"cascade:{job_id}" in queued}
+            found += [f"{job_id}: {problem}" for problem in edge_words(row, edges.values(), walks)]
+        return found

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from command_line import Answer, CommandLine, ScriptedApi, job_document, problem
+from local_stack import Stack
 
 from workron.cli.exits import Exit
+from workron.keys import Keys
 
 
 def full(*, retry_after: int = 1, size: int = 1, limit: int = 5) -> Answer:
@@ -107,11 +110,14 @@ def test_a_wait_longer_than_the_patience_for_an_outage_is_waited_for_until_ctrl_
 
 
 @pytest.fixture
-def reports(workron: CommandLine) -> Any:
-    """Sets the limit of a queue that nobody serves; it is without one at the end."""
+def reports(workron: CommandLine, stack: Stack) -> Any:
+    """Sets the limit of a queue that nobody serves, but that is said to drain fast; it is without one at the end."""
 
     def limit(most: str) -> Any:
-        return workron("queues", "set", "reports", "--max-pending", most, "-o", "json")
+        ran = workron("queues", "set", "reports", "--max-pending", most, "-o", "json")
+        with redis.Redis(unix_socket_path=str(stack.data_dir / "valkey" / "valkey.sock")) as server:
+            server.hset(Keys("default").queue("reports"), "rate", "100")  # else it is asked again only a minute later
+        return ran
 
     yield limit
     limit("none")

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from command_line import LAUNCH, Answer, CommandLine, ScriptedApi, job_document, job_list, problem
 
+from api.schemas import Job
 from workron.cli.text import TerminalFilter, printable
 
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\nc\u202ed\x9b2Je"
@@ -99,6 +100,10 @@ def test_output_may_colour_a_terminal_but_not_steer_it(scripted: CommandLine, ap
 
     assert scripted.on_terminal("logs", job_id).out == "\x1b[31mred\x1b[0m plain\n\x1b[0m"
     assert scripted("logs", job_id).out == "\x1b[31mred\x1b[0m \x1b[2J\x1b]52;c;aGk=\x07plain\n"
+
+
+def test_the_job_of_these_tests_has_all_that_the_api_says_of_one() -> None:
+    assert job_document().keys() == Job.model_fields.keys()
 
 
 def test_a_stdout_that_is_not_utf_8_gets_valid_json(scripted: CommandLine, api: ScriptedApi) -> None:

@@ -135,6 +135,7 @@ async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     job = array_job(20_000)
     await submit(store, job)
     monkeypatch.setattr("workron.arrays._IN_A_REQUEST_S", 0.05)
+    monkeypatch.setattr("workron.upkeep.ARRAY_S", 0.05)
     began = time.monotonic()
     behind = follower(job, queue="behind")
     await submit(store, behind)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import SUCCESS, after, claim, finish, new_job, submit
+from builders import SUCCESS, after, claim, finish, finish_all, new_job, submit
 from servers import Bench
 
 from workron.errors import QueueFull
@@ -217,8 +217,7 @@ async def test_an_array_in_a_workflow_that_takes_many_calls(store: Store) -> Non
     await store.submit([job, *others], as_workflow=True)
     ran = []
     while claims := await claim(store, limit=100):
-        for one in claims:
-            await finish(store, one)
+        await finish_all(store, claims, [SUCCESS] * len(claims))
         ran += claims
     assert len(ran) == 530
     assert (await store.job(job.id)).status is Status.DONE

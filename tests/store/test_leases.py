@@ -3,6 +3,7 @@
 import asyncio
 
 from builders import WORKER, claim, finish, new_job, reap_all, submit
+from conftest import WaitUntil
 from servers import QUICK, Bench
 
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
@@ -98,18 +99,20 @@ async def test_a_lost_attempt_is_told_apart_from_the_next_one_of_the_same_job(st
     assert beats == {first.fence: Beat.LOST, second.fence: Beat.OK}
 
 
-async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench: Bench) -> None:
+async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench: Bench, wait_until: WaitUntil) -> None:
     store = bench.store(Policy(lease_ms=300, pass_ms=100, stop_ms=50))
     (job_id,) = await submit(store, new_job(timeout_ms=1, max_attempts=1))
     (got,) = await claim(store)
-    for _ in range(200):
-        await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
-        if (await store.upkeep.reap()).ended:
-            break
-        await asyncio.sleep(0.02)
+
+    async def is_lost() -> bool:
+        return (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence] is Beat.LOST
+
+    async def is_ended() -> bool:
+        return await is_lost() and bool((await store.upkeep.reap()).ended)
+
+    await wait_until(is_lost)
+    await wait_until(is_ended)
     job = await store.job(job_id)
-    beat = await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
-    assert beat.attempts == {got.fence: Beat.LOST}
     assert (job.status, job.reason) == (Status.FAILED, Reason.TIMEOUT)
 
 

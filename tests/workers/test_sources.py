@@ -169,12 +169,14 @@ async def test_a_command_whose_lease_was_lost_is_killed(place: Place, wait_until
 
 
 async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
-    place: Place, wait_until: WaitUntil
+    place: Place, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    async with place.worker(drain_timeout=1.0) as worker:
-        short, long = await submit(place.store, new_job(command="sleep 0.5"), new_job(command="sleep 60"))
-        await wait_until(lambda: len(worker._held) == 2)
+    async with place.worker(drain_timeout=2.0) as worker:
+        until_told = f"touch {tmp_path}/runs; until [ -e {tmp_path}/told ]; do sleep 0.02; done"
+        short, long = await submit(place.store, new_job(command=until_told), new_job(command="sleep 60"))
+        await wait_until(lambda: len(worker._held) == 2 and (tmp_path / "runs").exists())
         worker.stop()
+        (tmp_path / "told").touch()
         await wait_until(place.is_(short, Status.DONE))
         await wait_until(place.is_(long, Status.PENDING))
         assert (await place.store.job(long)).attempts == 0
