@@ -9,5 +9,6 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
-        os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("compiled"))
+    cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+    if cache is not None and os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+        os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("compiled"))
