@@ -13,7 +13,7 @@ from reaper.reaper import Reaper
 from workron import actions as module
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
-from workron.models import NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique
+from workron.models import Concurrency, NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique
 from workron.models.actions import ActionFilter, ActionState, NewAction, Verb
 from workron.store import Store
 
@@ -319,3 +319,17 @@ async def test_a_damaged_job_spares_the_others(store: Store, bench: Bench) -> No
     action = await act(store, Verb.RETRY)
     assert counts(action) == (3, 2, 1)
     assert action.first_error == f"{array}: its keys are damaged"
+
+
+async def test_a_job_in_line_that_is_moved_stands_in_line_there(bench: Bench) -> None:
+    store = bench.store()
+    first, second, third = jobs(3, concurrency=Concurrency("k", 1))
+    await store.submit([first, second, third])
+    (running,) = await claim(store)
+    moved = await act(store, Verb.MOVE, to=("other", 9), status=Status.PENDING)
+    assert counts(moved) == (2, 2, 0)
+    assert await bench.client.zrange(bench.keys.in_line("k", "other"), 0, -1) == [second.id.encode(), third.id.encode()]
+    await finish(store, running)
+    assert await claim(store) == []
+    (claimed,) = await claim(store, queues=["other"], limit=5)
+    assert claimed.id == second.id
