@@ -248,7 +248,7 @@ async def test_an_idle_worker_is_quiet_and_wakes_within_milliseconds(
     await wait_until(has_begun)
     before = (await bench.client.info("stats"))["total_commands_processed"]
     started = time.monotonic()
-    await asyncio.sleep(6)  # what is measured is that nothing happens
+    await asyncio.sleep(8)  # what is measured is that nothing happens; one heartbeat falls into it, or two
     used = (await bench.client.info("stats"))["total_commands_processed"] - before
     assert used / (time.monotonic() - started) < 2
     delays = []
