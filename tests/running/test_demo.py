@@ -20,7 +20,7 @@ from command_line import LAUNCH, CommandLine, Ran
 
 from tests.running.probe import command_line, processes_of, wait_for
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.together]
 
 LEASE_S = 3.0
 LOOKS = {"workron", "redis-cli", "curl"}
