@@ -24,8 +24,8 @@ from workron.schedules.occurrence import Expand, Work, submit
 from workron.schedules.plan import Kind, Step, plan
 from workron.store import Store
 
-PAGE: Final = 100
-PAGES: Final = 20
+PAGE: Final = 40
+PAGES: Final = 50
 """Schedules that are worked on at once, and such pages in one pass."""
 STEPS: Final = 50
 """Most steps with one schedule in one pass: then others have their turn."""
