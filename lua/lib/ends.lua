@@ -30,6 +30,9 @@ end
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
+  if job.batch and job.holds then -- not admitted: its holders have not heard of it, and would not know it in a further run
+    tell_holders(job, nil, 'blocked')
+  end
   local fields = { 'status', status, 'finished_at', NOW_TEXT }
   if outcome.progress and outcome.progress ~= '' then
     fields[5], fields[6] = 'progress', outcome.progress

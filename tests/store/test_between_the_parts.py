@@ -1,0 +1,109 @@
+"""What falls between arrays, workflows, unique keys, submissions in chunks, bulk actions and the sweep."""
+
+from collections.abc import Sequence
+
+import pytest
+from array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from bulk_actions import act, counts, order, work_off
+from servers import QUICK, Bench
+from unique_keys import holder, unique
+from workflows import FAILURE, end, start, statuses
+
+from workron import chunks, ids
+from workron.errors import Conflict, NotFound
+from workron.models import NewJob, OnFailure, When
+from workron.models.actions import Verb
+from workron.policy import Policy
+from workron.store import Store
+from workron.submission import Submitter
+
+# --- submissions in chunks --------------------------------------------------------------------------------------------
+
+
+async def submit_unadmitted(
+    store: Store, monkeypatch: pytest.MonkeyPatch, members: Sequence[NewJob], *, as_workflow: bool = False
+) -> None:
+    """Submit jobs one to a chunk; the submitter dies when they are visible, before any is admitted."""
+
+    async def dies(self: Submitter, batch: str) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks, "MAX_JOBS", 1)
+        patched.setattr(Submitter, "admit_quietly", dies)
+        await store.submit(members, as_workflow=as_workflow)
+
+
+async def test_an_array_that_was_cancelled_before_its_admission_did_not_run_when_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, array = ids.new_ids(2)
+    one, array = array_job(1, id=first), array_job(2, id=array, values=["a", "b"])
+    await submit_unadmitted(store, monkeypatch, [one, array])
+    await store.cancel(array.id)
+    await store.upkeep.tidy()
+    await run_all(store)
+    assert await statuses(store, one, array) == ["done", "cancelled"]
+    await store.retry(array.id)
+    await store.upkeep.tidy()
+    assert [ran.more["array"]["value"] for ran in await run_all(store)] == ["a", "b"]
+    assert await statuses(store, array) == ["done"]
+
+
+async def test_an_array_that_was_skipped_at_its_admission_did_not_run_when_its_parent_was_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (parent,) = jobs(1, max_attempts=1)
+    first, second = ids.new_ids(2)
+    one, array = new_job(id=first), array_job(2, id=second, depends_on=after(parent.id))
+    await submit(store, parent)
+    await submit_unadmitted(store, monkeypatch, [one, array])
+    await end(store, FAILURE)
+    await store.upkeep.tidy()
+    assert await statuses(store, array) == ["skipped"]
+    await store.retry(parent.id)
+    for _ in range(4):
+        await end(store)
+        await store.upkeep.tidy()
+    assert await statuses(store, parent, one, array) == ["done", "done", "done"]
+
+
+async def test_a_final_job_that_was_cancelled_before_its_admission_never_ran_when_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, last = jobs(2)
+    last.final = True
+    await submit_unadmitted(store, monkeypatch, [one, last], as_workflow=True)
+    await store.cancel(last.id)
+    await store.upkeep.tidy()
+    await end(store)
+    await store.retry(last.id)
+    assert await end(store) == last.id
+    assert await statuses(store, one, last) == ["done", "done"]
+
+
+async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
+    store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workron.models import Concurrency
+
+    one, two = jobs(2, concurrency=Concurrency("k", 1))
+    await submit_unadmitted(store, monkeypatch, [one, two])
+    await store.cancel(two.id)
+    await store.upkeep.tidy()
+    await end(store)
+    assert not await bench.client.exists(bench.keys.prefix + "concurrency:k")
+
+
+# --- workflows and arrays ---------------------------------------------------------------------------------------------
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+async def half_deleted(bench: Bench, array: NewJob) -> None:
+    """Delete the first tasks of an array, as who dies in between."""
+    assert (await bench.store()._scripts.delete(array.id))[0] == b"MORE"
+
+
