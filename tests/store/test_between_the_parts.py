@@ -99,6 +99,29 @@ async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
 # --- workflows and arrays ---------------------------------------------------------------------------------------------
 
 
+async def test_a_retry_of_tasks_left_their_workflow_stopped(store: Store) -> None:
+    array, other = array_job(2), new_job(priority=1, max_attempts=1)
+    workflow = await start(store, array, other, on_failure=OnFailure.STOP)
+    for claimed in await claim(store, limit=2):
+        await finish(store, claimed, BAD)
+    assert (await store.workflow(workflow)).stopped is not None
+    assert await statuses(store, array, other) == ["failed", "cancelled"]
+    await store.retry_tasks(array.id, [0, 1])
+    assert (await store.workflow(workflow)).stopped is None
+    await store.retry(other.id)
+    for claimed in await claim(store, limit=2):
+        await finish(store, claimed, BAD)
+    assert await statuses(store, array, other) == ["failed", "cancelled"]  # stopped again
+
+
+async def test_a_retry_of_one_task_by_its_id_left_its_workflow_stopped(store: Store) -> None:
+    array, other = array_job(1), new_job(priority=1, max_attempts=1)
+    workflow = await start(store, array, other, on_failure=OnFailure.STOP)
+    await end(store, BAD)
+    await store.retry(tasks_of(array)[0])
+    assert (await store.workflow(workflow)).stopped is None
+
+
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
