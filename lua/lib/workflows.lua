@@ -164,7 +164,7 @@ local function settle_final(workflow, what)
     move(final, status)
     return true
   elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
-    start_anew(final)
+    start_anew(final, true)
     return true
   end
   return false

@@ -122,6 +122,21 @@ async def test_a_retry_of_one_task_by_its_id_left_its_workflow_stopped(store: St
     assert (await store.workflow(workflow)).stopped is None
 
 
+async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_then(
+    store: Store, bench: Bench
+) -> None:
+    (a, last) = jobs(2, max_attempts=1)
+    last.final, last.unique = True, unique()
+    await start(store, a, last)
+    await end(store, FAILURE)
+    await end(store)
+    (other,) = await submit(store, new_job(unique=unique(), queue="else"))
+    await store.retry(a.id)
+    await end(store)
+    assert await holder(bench) == f"{other} 1"
+    assert await statuses(store, a, last, other) == ["done", "cancelled", "pending"]
+
+
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
