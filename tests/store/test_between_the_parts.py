@@ -145,3 +145,15 @@ async def half_deleted(bench: Bench, array: NewJob) -> None:
     assert (await bench.store()._scripts.delete(array.id))[0] == b"MORE"
 
 
+async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store, bench: Bench) -> None:
+    array = array_job(101)
+    await submit(store, array)
+    await store.upkeep.tidy()
+    await run_all(store, 100)
+    await half_deleted(bench, array)
+    with pytest.raises(NotFound):
+        await store.retry(tasks_of(array)[100])
+    assert counts(await act(store, Verb.RETRY)) == (2, 0, 2)
+    await store.delete(array.id)
+
+
