@@ -27,11 +27,12 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
-local holder, key = kept_off_by(head_of(job))
+local head = head_of(job)
+local holder, key = kept_off_by(head)
 if holder then
   return { 'HELD', holder, key }
 end
-if is_array(job) and redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
 run_anew(job)

@@ -30,6 +30,9 @@ end
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
+  if job.batch and job.holds then -- not admitted: its holders have not heard of it, and would not know it in a further run
+    tell_holders(job, nil, 'blocked')
+  end
   local fields = { 'status', status, 'finished_at', NOW_TEXT }
   if outcome.progress and outcome.progress ~= '' then
     fields[5], fields[6] = 'progress', outcome.progress
@@ -147,8 +150,8 @@ local function cancel(job, by)
   return false
 end
 
--- Start a new run of a job that has ended.
-local function start_anew(job)
+-- Start a new run of a job that has ended. `unasked`: nobody has looked whether its unique key is free.
+local function start_anew(job, unasked)
   local key = job_key(job.id)
   local fields = { 'run', int(job.run + 1), 'attempts', '0' }
   if job.fence then -- a late repeat of the last result is still answered
@@ -160,7 +163,7 @@ local function start_anew(job)
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
     'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress', 'caused_by')
   job.run_at = nil
-  job.anew = true
+  job.anew = not unasked
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)

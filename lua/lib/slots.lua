@@ -139,9 +139,6 @@ do
       return
     end
     local running = key_of(said.name) .. RUNNING
-    if job.batch then
-      from = nil -- it was not admitted: nothing knows of it
-    end
     if from == 'running' then
       redis.call('ZREM', running, job.id)
       touch(said.name)

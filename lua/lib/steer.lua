@@ -62,12 +62,13 @@ function STEER.retry(job)
   if job.broken > 0 then
     return nil, 'it waits for ' .. (job.caused_by or 'another job')
   end
-  local holder, key = kept_off_by(head_of(job))
+  local head = head_of(job)
+  local holder, key = kept_off_by(head)
   if holder then
     return nil, 'job ' .. holder .. ' holds its unique key ' .. key
   end
-  if is_array(job) and redis.call('HEXISTS', array_key(job.id), 'deleted') == 1 then
-    return nil, 'its tasks are being deleted'
+  if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
+    return nil, 'the tasks of its array are being deleted'
   end
   run_anew(job)
   return true

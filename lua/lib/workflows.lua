@@ -142,6 +142,7 @@ function HOLDERS.w(job, from, to)
     end
   elseif TERMINAL[from] then
     stirred[workflow] = 'again'
+    resume_workflow(job) -- whoever had it run again: itself, one of its tasks, or a job that it depends on
   end
 end
 
@@ -163,7 +164,7 @@ local function settle_final(workflow, what)
     move(final, status)
     return true
   elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
-    start_anew(final)
+    start_anew(final, true)
     return true
   end
   return false
@@ -178,7 +179,7 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return moved
 end
 
--- What an operator's retry means for a stop that has come to its end: the workflow goes on.
+-- What a further run of one of its jobs means for a stop that has come to its end: the workflow goes on.
 function resume_workflow(job)
   if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
     redis.call('HDEL', workflow_key(job.workflow), 'stopped')

@@ -1,0 +1,159 @@
+"""What falls between arrays, workflows, unique keys, submissions in chunks, bulk actions and the sweep."""
+
+from collections.abc import Sequence
+
+import pytest
+from array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from bulk_actions import act, counts, order, work_off
+from servers import QUICK, Bench
+from unique_keys import holder, unique
+from workflows import FAILURE, end, start, statuses
+
+from workron import chunks, ids
+from workron.errors import Conflict, NotFound
+from workron.models import NewJob, OnFailure, When
+from workron.models.actions import Verb
+from workron.policy import Policy
+from workron.store import Store
+from workron.submission import Submitter
+
+# --- submissions in chunks --------------------------------------------------------------------------------------------
+
+
+async def submit_unadmitted(
+    store: Store, monkeypatch: pytest.MonkeyPatch, members: Sequence[NewJob], *, as_workflow: bool = False
+) -> None:
+    """Submit jobs one to a chunk; the submitter dies when they are visible, before any is admitted."""
+
+    async def dies(self: Submitter, batch: str) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks, "MAX_JOBS", 1)
+        patched.setattr(Submitter, "admit_quietly", dies)
+        await store.submit(members, as_workflow=as_workflow)
+
+
+async def test_an_array_that_was_cancelled_before_its_admission_did_not_run_when_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, array = ids.new_ids(2)
+    one, array = array_job(1, id=first), array_job(2, id=array, values=["a", "b"])
+    await submit_unadmitted(store, monkeypatch, [one, array])
+    await store.cancel(array.id)
+    await store.upkeep.tidy()
+    await run_all(store)
+    assert await statuses(store, one, array) == ["done", "cancelled"]
+    await store.retry(array.id)
+    await store.upkeep.tidy()
+    assert [ran.more["array"]["value"] for ran in await run_all(store)] == ["a", "b"]
+    assert await statuses(store, array) == ["done"]
+
+
+async def test_an_array_that_was_skipped_at_its_admission_did_not_run_when_its_parent_was_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (parent,) = jobs(1, max_attempts=1)
+    first, second = ids.new_ids(2)
+    one, array = new_job(id=first), array_job(2, id=second, depends_on=after(parent.id))
+    await submit(store, parent)
+    await submit_unadmitted(store, monkeypatch, [one, array])
+    await end(store, FAILURE)
+    await store.upkeep.tidy()
+    assert await statuses(store, array) == ["skipped"]
+    await store.retry(parent.id)
+    for _ in range(4):
+        await end(store)
+        await store.upkeep.tidy()
+    assert await statuses(store, parent, one, array) == ["done", "done", "done"]
+
+
+async def test_a_final_job_that_was_cancelled_before_its_admission_never_ran_when_retried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, last = jobs(2)
+    last.final = True
+    await submit_unadmitted(store, monkeypatch, [one, last], as_workflow=True)
+    await store.cancel(last.id)
+    await store.upkeep.tidy()
+    await end(store)
+    await store.retry(last.id)
+    assert await end(store) == last.id
+    assert await statuses(store, one, last) == ["done", "done"]
+
+
+async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
+    store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workron.models import Concurrency
+
+    one, two = jobs(2, concurrency=Concurrency("k", 1))
+    await submit_unadmitted(store, monkeypatch, [one, two])
+    await store.cancel(two.id)
+    await store.upkeep.tidy()
+    await end(store)
+    assert not await bench.client.exists(bench.keys.prefix + "concurrency:k")
+
+
+# --- workflows and arrays ---------------------------------------------------------------------------------------------
+
+
+async def test_a_retry_of_tasks_left_their_workflow_stopped(store: Store) -> None:
+    array, other = array_job(2), new_job(priority=1, max_attempts=1)
+    workflow = await start(store, array, other, on_failure=OnFailure.STOP)
+    for claimed in await claim(store, limit=2):
+        await finish(store, claimed, BAD)
+    assert (await store.workflow(workflow)).stopped is not None
+    assert await statuses(store, array, other) == ["failed", "cancelled"]
+    await store.retry_tasks(array.id, [0, 1])
+    assert (await store.workflow(workflow)).stopped is None
+    await store.retry(other.id)
+    for claimed in await claim(store, limit=2):
+        await finish(store, claimed, BAD)
+    assert await statuses(store, array, other) == ["failed", "cancelled"]  # stopped again
+
+
+async def test_a_retry_of_one_task_by_its_id_left_its_workflow_stopped(store: Store) -> None:
+    array, other = array_job(1), new_job(priority=1, max_attempts=1)
+    workflow = await start(store, array, other, on_failure=OnFailure.STOP)
+    await end(store, BAD)
+    await store.retry(tasks_of(array)[0])
+    assert (await store.workflow(workflow)).stopped is None
+
+
+async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_then(
+    store: Store, bench: Bench
+) -> None:
+    (a, last) = jobs(2, max_attempts=1)
+    last.final, last.unique = True, unique()
+    await start(store, a, last)
+    await end(store, FAILURE)
+    await end(store)
+    (other,) = await submit(store, new_job(unique=unique(), queue="else"))
+    await store.retry(a.id)
+    await end(store)
+    assert await holder(bench) == f"{other} 1"
+    assert await statuses(store, a, last, other) == ["done", "cancelled", "pending"]
+
+
+# --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+async def half_deleted(bench: Bench, array: NewJob) -> None:
+    """Delete the first tasks of an array, as who dies in between."""
+    assert (await bench.store()._scripts.delete(array.id))[0] == b"MORE"
+
+
+async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store, bench: Bench) -> None:
+    array = array_job(101)
+    await submit(store, array)
+    await store.upkeep.tidy()
+    await run_all(store, 100)
+    await half_deleted(bench, array)
+    with pytest.raises(NotFound):
+        await store.retry(tasks_of(array)[100])
+    assert counts(await act(store, Verb.RETRY)) == (2, 0, 2)
+    await store.delete(array.id)
+
+
