@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 
 import pytest
-from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
-from bulk_actions import act, counts, order, work_off
-from servers import QUICK, Bench
+from array_jobs import BAD, array_job, run_all, tasks_of
+from builders import after, claim, finish, jobs, new_job, submit
+from bulk_actions import act, counts
+from servers import Bench
 from unique_keys import holder, unique
 from workflows import FAILURE, end, start, statuses
 
 from workron import chunks, ids
-from workron.errors import Conflict, NotFound
-from workron.models import NewJob, OnFailure, When
+from workron.errors import NotFound
+from workron.models import NewJob, OnFailure
 from workron.models.actions import Verb
-from workron.policy import Policy
 from workron.store import Store
 from workron.submission import Submitter
 
@@ -122,9 +121,7 @@ async def test_a_retry_of_one_task_by_its_id_left_its_workflow_stopped(store: St
     assert (await store.workflow(workflow)).stopped is None
 
 
-async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_then(
-    store: Store, bench: Bench
-) -> None:
+async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_then(store: Store, bench: Bench) -> None:
     (a, last) = jobs(2, max_attempts=1)
     last.final, last.unique = True, unique()
     await start(store, a, last)
@@ -155,5 +152,3 @@ async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store
         await store.retry(tasks_of(array)[100])
     assert counts(await act(store, Verb.RETRY)) == (2, 0, 2)
     await store.delete(array.id)
-
-
