@@ -12,7 +12,7 @@ from workflows import FAILURE, end, start, statuses
 
 from workron import chunks, ids
 from workron.errors import Conflict, NotFound
-from workron.models import NewJob, OnFailure, When
+from workron.models import Concurrency, NewJob, OnFailure, Result, When
 from workron.models.actions import Verb
 from workron.policy import Policy
 from workron.store import Store
@@ -155,5 +155,36 @@ async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store
         await store.retry(tasks_of(array)[100])
     assert counts(await act(store, Verb.RETRY)) == (2, 0, 2)
     await store.delete(array.id)
+
+
+async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=1))
+    (parent,) = jobs(1)
+    children = jobs(300, depends_on=after(parent.id, when=When.FINISHED))
+    await submit(store, parent)
+    await submit(store, *children)
+    await store.cancel(parent.id)
+    await store.upkeep.propagate()
+    assert (await store._scripts.cancel(parent.id, "", cascade=True))[1] == 1  # who cancels dies behind the first step
+    await store.upkeep.sweep()
+    await store.upkeep.propagate()
+    assert set(await statuses(store, *children)) <= {"cancelled", "None"}  # some are swept by now
+
+
+async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store: Store, bench: Bench) -> None:
+    array = array_job(1)
+    await submit(store, array)
+    (task,) = tasks_of(array)
+    children = jobs(700, depends_on=after(task))
+    await submit(store, *children)
+    (running,) = await claim(store)
+    await store.attempts.finish([Result(running.id, running.fence, SUCCESS)], worker="w1")
+    assert (await store.job(task)).status == (await store.job(array.id)).status == "done"
+    await store.delete(array.id)
+    await store.upkeep.propagate()
+    assert set(await statuses(store, *children)) == {"pending"}
+
+
+# --- bulk actions -----------------------------------------------------------------------------------------------------
 
 
