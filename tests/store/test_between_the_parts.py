@@ -188,3 +188,10 @@ async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store
 # --- bulk actions -----------------------------------------------------------------------------------------------------
 
 
+async def test_an_order_looked_at_the_indexes_of_any_number_of_queues(store: Store, bench: Bench) -> None:
+    members = [new_job(id=job_id, queue=f"q{n}") for n, job_id in enumerate(ids.new_ids(501))]
+    await submit(store, *members)
+    assert counts(await act(store, Verb.CANCEL)) == (501, 501, 0)
+    action = await order(store, Verb.DELETE)
+    assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs"]
+    assert counts(await work_off(store, action)) == (501, 501, 0)
