@@ -17,7 +17,7 @@ end
 if not TERMINAL[job.status] then
   return { 'NOT_ENDED', job.status }
 end
-if job.edge_cursor and redis.call('EXISTS', P .. 'propagate') == 1 then
+if is_walked(job) and redis.call('EXISTS', P .. 'propagate') == 1 then
   return { 'MORE' }
 end
 local done, why = delete_finished(job)

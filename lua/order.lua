@@ -15,6 +15,7 @@
 local id, fingerprint, statuses, queue, workflow = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local key, all = P .. 'action:' .. id, P .. 'actions'
 local LOOKED_AFTER = 20 -- forgotten actions that leave the list in one call
+local MOST_QUEUES = 500 -- of more queues the indexes are not looked at one by one: it goes over all jobs
 
 local before = redis.call('HGET', key, 'fingerprint')
 if before then
@@ -55,7 +56,7 @@ local upto = ''
 if workflow ~= '' then
   upto = int(redis.call('LLEN', P .. 'workflow:' .. workflow .. ':jobs'))
   add('workflow:' .. workflow .. ':jobs', tonumber(upto))
-elseif are_indexed() then
+elseif are_indexed() and (queue ~= '' or redis.call('SCARD', P .. 'queues') <= MOST_QUEUES) then
   add_queues()
 else
   local name = statuses == 'running' and 'leases' or statuses == 'scheduled' and 'due' or 'jobs'

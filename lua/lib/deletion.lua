@@ -17,9 +17,14 @@ local function leave_workflow(workflow)
   end
 end
 
--- Whether a job is still needed: its edges are not all visited, or its workflow has unfinished jobs.
+-- Whether its dependents are still to be told of its end, or to be cancelled with it (see workflows).
+local function is_walked(job)
+  return job.edge_cursor or (job.children or job.holds) and string.find(job.cascade or '', '%d$')
+end
+
+-- Whether a job is still needed: not all is done with its dependents, or its workflow has unfinished jobs.
 local function is_needed(job)
-  return job.edge_cursor or job.workflow and unfinished(job.workflow)
+  return is_walked(job) or job.workflow and unfinished(job.workflow)
 end
 
 local function delete(job)

@@ -11,7 +11,10 @@ local function delete_tasks(head)
   local behind = math.min(size_now, from + TASKS_DELETED)
   for place = from, behind - 1 do
     local task = read(task_id(head, place))
-    if task and TERMINAL[task.status] then
+    if task and is_walked(task) and redis.call('EXISTS', P .. 'propagate') == 1 then
+      behind = place -- others may depend on a task, too
+      break
+    elseif task and TERMINAL[task.status] then
       delete(task)
     end
   end
@@ -33,7 +36,7 @@ end
 local function delete_finished(job)
   if job.holds and job.array then
     return nil, 'it is a task: delete its array'
-  elseif job.edge_cursor then
+  elseif is_walked(job) then
     return nil, 'its dependents are not told of its end yet'
   elseif is_needed(job) then
     return nil, 'its workflow has jobs that have not ended'

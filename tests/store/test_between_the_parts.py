@@ -4,16 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 from array_jobs import BAD, array_job, run_all, tasks_of
-from builders import after, claim, finish, jobs, new_job, submit
-from bulk_actions import act, counts
+from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from bulk_actions import act, counts, order, work_off
 from servers import Bench
 from unique_keys import holder, unique
 from workflows import FAILURE, end, start, statuses
 
 from workron import chunks, ids
 from workron.errors import NotFound
-from workron.models import NewJob, OnFailure
+from workron.models import Concurrency, NewJob, OnFailure, Result, When
 from workron.models.actions import Verb
+from workron.policy import Policy
 from workron.store import Store
 from workron.submission import Submitter
 
@@ -85,7 +86,6 @@ async def test_a_final_job_that_was_cancelled_before_its_admission_never_ran_whe
 async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
     store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workron.models import Concurrency
 
     one, two = jobs(2, concurrency=Concurrency("k", 1))
     await submit_unadmitted(store, monkeypatch, [one, two])
@@ -152,3 +152,43 @@ async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store
         await store.retry(tasks_of(array)[100])
     assert counts(await act(store, Verb.RETRY)) == (2, 0, 2)
     await store.delete(array.id)
+
+
+async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=1))
+    (parent,) = jobs(1)
+    children = jobs(300, depends_on=after(parent.id, when=When.FINISHED))
+    await submit(store, parent)
+    await submit(store, *children)
+    await store.cancel(parent.id)
+    await store.upkeep.propagate()
+    assert (await store._scripts.cancel(parent.id, "", cascade=True))[1] == 1  # who cancels dies behind the first step
+    await store.upkeep.sweep()
+    await store.upkeep.propagate()
+    assert set(await statuses(store, *children)) <= {"cancelled", "None"}  # some are swept by now
+
+
+async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store: Store, bench: Bench) -> None:
+    array = array_job(1)
+    await submit(store, array)
+    (task,) = tasks_of(array)
+    children = jobs(700, depends_on=after(task))
+    await submit(store, *children)
+    (running,) = await claim(store)
+    await store.attempts.finish([Result(running.id, running.fence, SUCCESS)], worker="w1")
+    assert (await store.job(task)).status == (await store.job(array.id)).status == "done"
+    await store.delete(array.id)
+    await store.upkeep.propagate()
+    assert set(await statuses(store, *children)) == {"pending"}
+
+
+# --- bulk actions -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_looked_at_the_indexes_of_any_number_of_queues(store: Store, bench: Bench) -> None:
+    members = [new_job(id=job_id, queue=f"q{n}") for n, job_id in enumerate(ids.new_ids(501))]
+    await submit(store, *members)
+    assert counts(await act(store, Verb.CANCEL)) == (501, 501, 0)
+    action = await order(store, Verb.DELETE)
+    assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs"]
+    assert counts(await work_off(store, action)) == (501, 501, 0)
