@@ -109,7 +109,7 @@ local function submit(key, fingerprint, about, name, size, jobs)
     return held
   end
   if single and plan.returned[first] then
-    remember(key, fingerprint, plan.returned[first], '1', '')
+    remember(key, fingerprint, plan.returned[first], '1', '', true)
     return { 'RETURNED', plan.returned[first] }
   end
   jobs = plan.kept

@@ -14,6 +14,7 @@
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
     │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
     │   ├── StoreFull            Redis has no room for new work
+    │   ├── GivenUp              a large submission was given up before it was whole
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── QueueFull            as many jobs wait as may; try again when some have gone
     ├── ApiUnreachable       a client got no answer from the API
@@ -119,6 +120,10 @@ class StoreRefused(StoreUnavailable):
 
 class StoreFull(StoreUnavailable):
     """Redis has no room for new work; running work goes on and makes room."""
+
+
+class GivenUp(StoreUnavailable):
+    """A large submission took too long, or somebody else gave it up; nothing of it was stored."""
 
 
 class QueueFull(WorkronError):

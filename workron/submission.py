@@ -19,6 +19,7 @@ from workron.arrays import Arrays
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     Conflict,
+    GivenUp,
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
@@ -320,7 +321,7 @@ def _judge(reply: Any) -> Submitted | None:
         case [b"WORKFLOW_CLOSED", why]:
             raise Conflict(f"the workflow takes no more jobs: {_WHY_CLOSED[why]}")
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
-            raise StoreUnavailable("the submission took too long and was given up; nothing of it was stored")
+            raise GivenUp("the submission took too long and was given up; nothing of it was stored")
     raise AssertionError(f"unknown reply to a submission: {reply!r}")
 
 

@@ -128,7 +128,10 @@ async def resume_schedule(request: Request, schedule: Name) -> Response:
     responses=openapi.answers(
         {
             201: {"description": "Started", "model": schemas.ScheduleRun},
-            200: {"description": "Started before, by the same Idempotency-Key", "model": schemas.ScheduleRun},
+            200: {
+                "description": "Started before, by the same Idempotency-Key; or `skipped`: `job` holds its unique key",
+                "model": schemas.ScheduleRun,
+            },
         },
         *_UNKNOWN,
         problems.STORE_FULL,
@@ -144,8 +147,9 @@ async def run_schedule(request: Request, schedule: Name) -> Response:
     at_ms = time.time_ns() // 1_000_000
     submitted = await _start(context, schedule, at_ms, key)
     job = submitted.ids[0] if submitted.workflow is None else None
-    run = Run(at_ms, RunOutcome.MANUAL, 1, at_ms, job, submitted.workflow)
-    return schemas.json_response(schemas.run_document(run), 200 if submitted.repeated else 201)
+    outcome = RunOutcome.SKIPPED if submitted.returned else RunOutcome.MANUAL
+    run = Run(at_ms, outcome, 1, at_ms, job, submitted.workflow)
+    return schemas.json_response(schemas.run_document(run), 200 if submitted.repeated or submitted.returned else 201)
 
 
 async def _start(context: Context, name: str, at_ms: int, key: str | None) -> Submitted:

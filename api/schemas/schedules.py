@@ -26,8 +26,8 @@ class ScheduleRun(Answer):
 
     at: Time
     outcome: RunOutcome
-    """`manual`: somebody asked for it. `skipped`: an earlier one had not ended. `missed`: nobody could start it in
-    time. `refused`: its jobs can't be stored, see `error`."""
+    """`manual`: somebody asked for it. `skipped`: an earlier one had not ended, or see `error`. `missed`: nobody could
+    start it in time. `refused`: its jobs can't be stored, see `error`."""
     count: int
     recorded_at: Time
     job: str | None

@@ -143,15 +143,23 @@ function move_on(name, kind, last, following)
   end
 end
 
--- Note that the jobs of an occurrence are stored.
-function record_occurrence(name, fingerprint, first, size, workflow)
-  local seen = parse_occurrence(fingerprint)
+local function note_start(name, seen, first, workflow)
   local active = unfinished_runs(read_schedule(name).active)
   active[#active + 1] = workflow ~= '' and '+' .. workflow or first
   redis.call('HSET', schedule_key(name), 'active', table.concat(active, ' ', math.max(1, #active - ACTIVE + 1)))
-  move_on(name, seen.kind, seen.at, seen.following)
   local outcome = seen.kind == 'run' and 'manual' or 'fired'
   note_run(name, seen.at, outcome, '1', workflow ~= '' and '-' or first, workflow ~= '' and workflow or '-', '')
+end
+
+-- Note that the jobs of an occurrence are stored. `returned`: it is not, as the job `first` holds its unique key.
+function record_occurrence(name, fingerprint, first, size, workflow, returned)
+  local seen = parse_occurrence(fingerprint)
+  if returned then
+    note_run(name, seen.at, 'skipped', '1', '-', '-', 'job ' .. first .. ' holds its unique key')
+  else
+    note_start(name, seen, first, workflow)
+  end
+  move_on(name, seen.kind, seen.at, seen.following)
   if seen.key ~= '-' then
     redis.call('SET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key, first .. ' ' .. size .. ' ' .. workflow,
       'PX', RUN_KEY_MS)

@@ -210,10 +210,10 @@ local function earlier(key, fingerprint)
   return { 'REPEATED', first, size, workflow }
 end
 
-local function remember(key, fingerprint, first, size, workflow)
+local function remember(key, fingerprint, first, size, workflow, returned)
   local schedule = key ~= '' and schedule_of(key)
   if schedule then
-    record_occurrence(schedule, fingerprint, first, size, workflow)
+    record_occurrence(schedule, fingerprint, first, size, workflow, returned)
   elseif key ~= '' then
     remembered[key] = fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow
   end

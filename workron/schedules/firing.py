@@ -13,6 +13,7 @@ import structlog
 
 from workron.errors import (
     Conflict,
+    GivenUp,
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
@@ -21,7 +22,7 @@ from workron.errors import (
 )
 from workron.schedules.models import Schedule
 from workron.schedules.occurrence import Expand, Work, submit
-from workron.schedules.plan import Kind, Step, plan
+from workron.schedules.plan import LATE_MS, Kind, Step, plan
 from workron.store import Store
 
 PAGE: Final = 40
@@ -91,7 +92,7 @@ class Firing:
 
     async def _step(self, schedule: Schedule, now_ms: int) -> Did:
         """Start the occurrence that is queued, if it can be now; else do what is due."""
-        step = plan(schedule, now_ms)
+        step = await _planned(schedule, now_ms)
         if schedule.queued_at_ms is not None and not schedule.definition.paused:
             did = await self._start(schedule, _queued(schedule.queued_at_ms))
             if did is not Did.WAITS or step is None:
@@ -113,12 +114,16 @@ class Firing:
         except IdempotencyConflict:
             held = await self._book.move(schedule, step, "hold")
             return Did.WAITS if held and step.kind is Kind.QUEUED else Did.MOVED
+        except GivenUp:  # another reaper that staged it, too, was stopped or refused: there are other ids for it
+            return Did.WAITS
         except (QueueFull, StoreFull, StoreBroken) as error:
             await self._book.move(schedule, step, "later", number=round(error.retry_after_s * 1000))
             return Did.WAITS
         except (InvalidRequest, Conflict) as error:
             log.warning("an occurrence is refused", schedule=schedule.name, at_ms=step.at_ms, error=str(error))
             await self._book.move(schedule, step, "refused", text=str(error)[:_LONGEST_REASON])
+            return Did.MOVED
+        if submitted.returned:  # another job holds the unique key: noted as skipped
             return Did.MOVED
         log.debug("fired", schedule=schedule.name, at_ms=step.at_ms, job=submitted.ids[0])
         return Did.STARTED
@@ -128,6 +133,14 @@ class Firing:
         if len(work.get("jobs", ())) > _LARGE:
             return await asyncio.to_thread(self._expand, schedule.definition)
         return self._expand(schedule.definition)
+
+
+async def _planned(schedule: Schedule, now_ms: int) -> Step | None:
+    """Plan aside from the loop where many occurrences may have to be passed over: leases are looked at meanwhile."""
+    first = schedule.next_at_ms
+    if first is not None and now_ms - first > LATE_MS:
+        return await asyncio.to_thread(plan, schedule, now_ms)
+    return plan(schedule, now_ms)
 
 
 def _queued(at_ms: int) -> Step:

@@ -1,0 +1,93 @@
+"""Schedules whose work keeps others off, is large, or long overdue: what falls between schedules and the rest."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from builders import claim, finish, new_job, submit
+from schedules import RARE, fire, full_hour_ms, make_due, outcomes, put, workflow
+from servers import Bench
+
+from workron.models import OnConflict, Status, Unique, Until
+from workron.schedules.models import Overlap, RunOutcome
+from workron.store import Store
+
+FIRED, MISSED, REFUSED, SKIPPED = RunOutcome.FIRED, RunOutcome.MISSED, RunOutcome.REFUSED, RunOutcome.SKIPPED
+
+
+def unique(on_conflict: str) -> dict[str, object]:
+    return {"command": "true", "unique": {"key": "k", "on_conflict": on_conflict}}
+
+
+async def hold_the_key(store: Store) -> str:
+    [holder] = await submit(store, new_job(unique=Unique("k", Until.FINISHED, OnConflict.REJECT, 60_000)))
+    return holder
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_an_occurrence_whose_key_another_job_holds_is_not_said_to_have_fired(
+    bench: Bench, store: Store, overlap: Overlap
+) -> None:
+    holder = await hold_the_key(store)
+    await put(store, work=unique("return"), overlap=overlap)
+    for _ in range(2):
+        await make_due(bench)
+        assert await fire(store) == 0
+    schedule = await store.schedules.get("nightly")
+    assert schedule.counts[FIRED] == 0
+    [run] = schedule.runs
+    assert (run.outcome, run.count, run.job) == (SKIPPED, 2, None)
+    assert run.error == f"job {holder} holds its unique key"
+    [got] = await claim(store)
+    await finish(store, got)
+    await make_due(bench)
+    assert await fire(store) == 1
+
+
+@pytest.mark.parametrize(("on_conflict", "outcome"), [("reject", REFUSED), ("replace", FIRED)])
+async def test_what_becomes_of_an_occurrence_by_its_unique_key_is_told(
+    bench: Bench, store: Store, on_conflict: str, outcome: RunOutcome
+) -> None:
+    holder = await hold_the_key(store)
+    await put(store, work=unique(on_conflict))
+    await make_due(bench)
+    await fire(store)
+    assert await outcomes(store) == [(outcome, 1)]
+    assert ((await store.job(holder)).status is Status.CANCELLED) is (outcome is FIRED)
+
+
+async def test_leases_are_looked_at_while_weeks_of_missed_minutes_are_counted(bench: Bench, store: Store) -> None:
+    for n in range(60):
+        await store.schedules.put(f"s{n}", RARE)
+        await make_due(bench, full_hour_ms(ago=16), f"s{n}")
+        await bench.client.hset(bench.keys.schedule(f"s{n}"), "cron", "* * * * *")
+    firing = asyncio.create_task(fire(store))
+    longest, began = 0.0, time.monotonic()
+    while not firing.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.001)
+        longest = max(longest, time.monotonic() - before)
+    assert firing.result() == 60
+    assert longest < (time.monotonic() - began) / 3
+    counts = (await store.schedules.get("s0")).counts
+    assert counts[MISSED] in range(960, 1021)
+
+
+async def test_a_workflow_that_another_reaper_gives_up_while_it_is_staged_is_no_outage_and_fires_with_the_next_pass(
+    bench: Bench, store: Store
+) -> None:
+    await store.schedules.put("nightly", workflow(900))
+    await make_due(bench)
+    opened = store._scripts.open
+
+    async def given_up_before(**about: Any) -> object:
+        await bench.store()._scripts.abort(about["batch"], 0)
+        return await opened(**about)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._scripts, "open", given_up_before)
+        assert await fire(store) == 0
+    assert await bench.client.zcard(bench.keys.jobs) == 0
+    assert await fire(store) == 1
+    assert await bench.client.zcard(bench.keys.jobs) == 900
