@@ -70,6 +70,7 @@ class Worker:
         self._unstarted: list[Claim] = []
         """Claims that came too late, to be given back."""
         self._look = True
+        self._told = False
         """Whether there may be work for free slots."""
         self._look_timer: asyncio.TimerHandle | None = None
         self._calls = 0
@@ -183,6 +184,8 @@ class Worker:
         requests.reserved = max(0, wanted - len(batch))
         requests.asked_at = sent_at = boottime_s()  # leases count from the first try: it may have made the claims
         self._calls += 1
+        if requests is self._first and request is not None:
+            self._told = False
         exchanged = await self._deliver(batch, results, request)
         self._calls -= 1
         requests.reserved = 0
@@ -221,7 +224,7 @@ class Worker:
             sent_at = requests.served()  # it may have got them while it was parked
         if requests is self._first:
             requests.parked_at = sent_at if claimed.parked else None
-            self._look = claimed.more or got_all
+            self._look = self._told or claimed.more or got_all
             self._look_later(claimed)
         if claimed.claims:
             self._allowance.take(len(claimed.claims))
@@ -320,6 +323,7 @@ class Worker:
 
     def _hear(self, news: News) -> None:
         if not news.claims:
+            self._told = True  # also if the answer "parked" is still on its way
             self._look_again()
         elif news.request_id == self._first.id:
             self._allowance.take(len(news.claims))

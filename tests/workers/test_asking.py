@@ -67,6 +67,26 @@ async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_unt
         await wait_until(lambda: any(source.results))
 
 
+async def test_a_call_to_look_again_that_overtook_the_answer_parked_was_forgotten(wait_until: Until) -> None:
+    """The job that it told of waited until the request was parked no longer."""
+    source = Scripted()
+    reached = asyncio.Event()
+
+    async def slow() -> Claimed:
+        await reached.wait()
+        return Claimed(parked=True)
+
+    source.answers.append(slow)
+    async with working(source) as worker:
+        await wait_until(lambda: source.requests)
+        await source.inbox.put(News(worker.id, source.request_id()))
+        await wait_until(source.inbox.empty)
+        await asyncio.sleep(0)
+        source.claims(claim_for("true", fence=7))
+        reached.set()
+        await wait_until(lambda: any(source.results), within_s=5)
+
+
 async def test_the_lease_of_what_was_handed_over_counts_from_the_request_that_was_parked(wait_until: Until) -> None:
     """Nobody but the server knows when the claims were made, only that it was not before."""
     source = Scripted(lease_ms=600)
