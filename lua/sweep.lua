@@ -2,7 +2,8 @@
 -- uses: core queues deletion
 --
 -- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
--- has unfinished jobs. The caller goes on behind those with `skip`, so that they do not hold up the others.
+-- has unfinished jobs; a task that is not done stays as long as its array. The caller goes on behind those with `skip`, so
+-- that they do not hold up the others.
 --
 -- ARGV[1]  queue      name of the queue
 -- ARGV[2]  status     done, failed, cancelled or skipped

@@ -251,11 +251,14 @@ class Audit:
             tasks = Counter(task["status"] for task in self.jobs.values() if _is_task(task, job_id))
             dropped, status, _ = said.get("dropped", "0 cancelled 0").split()
             tasks[status] += int(dropped)
+            swept = await self._client.get(f"{self._keys.array(job_id)}:swept") or b""
+            done = {8 * at + bit for at, byte in enumerate(swept) for bit in range(8) if byte & 128 >> bit}
+            tasks["done"] += len(done)
             gone = {int(place) for place in await self._client.smembers(self._keys.array_skips(job_id))}
             if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
                 made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
                 last = int(said.get("dropped", said["made"]).split()[-1])
-                gone |= set(range(last)) - made
+                gone |= set(range(last)) - made - done
             tasks["cancelled"] += len(gone)
             found += [
                 f"array {job_id} counts {said.get(status, '0')} {status}, not {tasks[status]}"

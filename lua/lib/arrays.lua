@@ -5,7 +5,8 @@
 -- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
 -- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
 -- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
--- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
+-- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`. `:swept`
+-- (STRING) has a bit for each that is done, and was deleted before its array.
 
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
@@ -47,6 +48,10 @@ local function array_row(array)
     prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
     turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
+end
+
+local function was_done(array, place)
+  return redis.pcall('GETBIT', array_key(array) .. ':swept', int(place)) == 1
 end
 
 -- Have `array` go on with it: the submitter does, or the reaper.
@@ -170,11 +175,8 @@ end
 -- Bring an array to what its tasks demand; returns whether that moved anything.
 local function settle_array(array)
   local head, row = read(array), array_row(array)
-  if not head or row.size == 0 then
+  if not head or row.size == 0 or row.walk then -- a walk: when all tasks have been gone over
     return false
-  end
-  if row.walk then
-    return false -- when all tasks have been gone over
   end
   local over = row.ended >= row.size and row.turns == 0
   if over ~= (TERMINAL[head.status] or false) then
@@ -215,7 +217,7 @@ local function follow(follower, when, place, status)
     return
   end
   local task, fits = read(task_id(head, place)), when == 'finished' or when == status
-  local new = not task and not dropped
+  local new = not task and not dropped and not was_done(follower, place)
     and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0
   if new and not fits then
     local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
@@ -248,7 +250,7 @@ local function status_of_task(head, row, place)
   local dropped = redis.call('HGET', array_key(head.id), 'dropped')
   local gone = place < row.prefix or dropped
     or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
-  return gone and 'cancelled' or nil
+  return was_done(head.id, place) and 'done' or gone and 'cancelled' or nil
 end
 
 -- Tasks that were never made end with their array.

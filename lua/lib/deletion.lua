@@ -22,22 +22,35 @@ local function is_walked(job)
   return job.edge_cursor or (job.children or job.holds) and string.find(job.cascade or '', '%d$')
 end
 
--- Whether a job is still needed: not all is done with its dependents, or its workflow has unfinished jobs.
+-- Of a task: the array that is still there, and its place.
+local function stored_array_of(job)
+  local array, place = string.match(job.holds and job.array or '', '^(%S+) (%d+)$')
+  if array and redis.call('EXISTS', P .. 'array:' .. array) == 1 then
+    return array, place
+  end
+end
+
+-- Whether a job is still needed: not all is done with its dependents, its workflow has unfinished jobs, or its array may
+-- have it run again.
 local function is_needed(job)
-  return is_walked(job) or job.workflow and unfinished(job.workflow)
+  return is_walked(job) or job.workflow and unfinished(job.workflow) or job.status ~= 'done' and stored_array_of(job)
 end
 
 local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
   if job.holds and string.find(job.holds, 'A', 1, true) then
-    for _, part in ipairs({ '', ':values', ':skip', ':turns' }) do
+    for _, part in ipairs({ '', ':values', ':skip', ':turns', ':swept' }) do
       gone[#gone + 1] = P .. 'array:' .. job.id .. part
     end
   end
   local outputs = redis.call('HGET', key, 'outputs') or ''
   for fence in string.gmatch(outputs, '(%d+):%d+') do
     gone[#gone + 1] = key .. ':output:' .. fence
+  end
+  local array, place = stored_array_of(job)
+  if array and job.status == 'done' then -- else a retry of its array would not know, and run it again
+    redis.pcall('SETBIT', P .. 'array:' .. array .. ':swept', place, '1')
   end
   redis.call('UNLINK', unpack(gone))
   index(queue_key(job.queue) .. ':' .. job.status, job.id, false)

@@ -10,6 +10,8 @@ local function cancel_task(head, row, place)
     return cancel(task) and 'cancelling' or 'cancelled'
   elseif task then
     return task.status == 'cancelled' and 'cancelled' or 'ended'
+  elseif was_done(head.id, place) then
+    return 'ended'
   elseif place >= row.prefix and not redis.call('HGET', array_key(head.id), 'dropped')
     and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
     for follower, when in followers_of(head.id) do
@@ -36,14 +38,16 @@ end
 local function retry_task(head, row, place)
   local id = task_id(head, place)
   local task = read(id)
-  local wanted = task and (task.status == 'failed' or task.status == 'cancelled') or not task and place < row.prefix
+  local done = task and task.status == 'done' or not task and was_done(head.id, place)
+  local wanted = task and (task.status == 'failed' or task.status == 'cancelled')
+    or not task and place < row.prefix and not done
   if wanted and row.parallel then
     return wait_for_turn(head.id, place) and 'retried' or 'not_ended'
   elseif wanted then
     run_again(head, row, place)
     return 'retried'
-  elseif task then
-    return task.status == 'done' and 'ended' or 'not_ended'
+  elseif task or done then
+    return done and 'ended' or 'not_ended'
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)

@@ -154,6 +154,19 @@ async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store
     await store.delete(array.id)
 
 
+async def test_done_tasks_that_were_swept_ran_again_when_their_array_was_retried(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=1, retention_failed_ms=3_600_000))
+    array = array_job(2)
+    await submit(store, array)
+    await store.upkeep.tidy()
+    await run_all(store, 1)
+    await store.upkeep.sweep()
+    await store.retry(array.id)
+    await store.upkeep.tidy()
+    assert [ran.more["array"]["index"] for ran in await run_all(store)] == [1]
+    assert await statuses(store, array) == ["done"]
+
+
 async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> None:
     store = bench.store(Policy(retention_done_ms=1))
     (parent,) = jobs(1)
