@@ -15,6 +15,8 @@ from workron.policy import Policy
 from workron.store import Store
 
 KINDS: Final = ("fake", "valkey", "redis")
+PATIENCE_S: Final = 20.0
+"""What a call to Redis may take on a busy machine; tests of outages have shorter ones."""
 QUICK: Final = Policy(lease_ms=300, pass_ms=100, retry_ms=20, retry_max_ms=1000, stop_ms=500)
 
 
@@ -56,7 +58,7 @@ class Bench:
 
     def store(self, policy: Policy = QUICK) -> Store:
         """Return another store on the same data, as another process would have."""
-        connection = Connection(self._client(), url=self.url)
+        connection = Connection(self._client(), url=self.url, budget_s=PATIENCE_S)
         store = Store(connection, namespace=self.namespace, policy=policy, shebang=self.url is not None)
         self._stores.append(store)
         return store

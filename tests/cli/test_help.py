@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import typer
 from command_line import CommandLine
+from cores import waited_s
 
 from workron import __version__
 from workron.cli.app import app
@@ -94,18 +94,13 @@ def test_help_and_version_answer_quickly(alone: CommandLine) -> None:
 
 def _seconds(workron: CommandLine, word: str) -> float:
     """Return how long it takes, without the time for which this machine's cores were busy with others."""
-    waited, started = _waited_s("thread-self"), time.perf_counter()
+    waited, started = waited_s(), time.perf_counter()
     with workron.start(word) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         took = time.perf_counter() - started
-        waited = _waited_s("thread-self") - waited + _waited_s(str(process.pid))
+        waited = waited_s() - waited + waited_s(process.pid)
         process.communicate()
     return took - waited
-
-
-def _waited_s(pid: str) -> float:
-    """Return for how long a process has been ready to run without a core."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(alone: CommandLine) -> None:

@@ -11,6 +11,7 @@ writes where that process listens, its id, each transition that it calls, and ho
 Forked from a process that has imported everything, an API costs milliseconds instead of a second.
 """
 
+import functools
 import gc
 import json
 import os
@@ -30,6 +31,7 @@ NEVER = ("never", 0)
 def serve(listener: socket.socket, settings: dict[str, Any], when: str, number: int) -> int:
     """Serve as `workron api` does, until a stop signal or the chosen death."""
     from api import server
+    from workron.connection import Connection
     from workron.scripts import Scripts
     from workron.settings import Settings
 
@@ -47,6 +49,8 @@ def serve(listener: socket.socket, settings: dict[str, Any], when: str, number: 
         return reply
 
     Scripts._run = run_and_die  # type: ignore[method-assign]
+    # However slow the machine: a call that is given up would be another end than the chosen one.
+    Connection.open = functools.partial(Connection.open, budget_s=20.0)  # type: ignore[method-assign]
     server.bind = lambda *_: listener
     return server.run(Settings.model_validate(settings))
 

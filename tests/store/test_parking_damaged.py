@@ -5,6 +5,7 @@ from builders import claim, new_job, reap_all, submit
 from servers import Bench
 
 from workron.models import ClaimRequest, Status
+from workron.policy import Policy
 from workron.store import Store
 
 pytestmark = pytest.mark.damaged
@@ -51,7 +52,7 @@ async def test_news_that_nobody_can_read_say_look_for_yourself(bench: Bench) -> 
 
 
 async def test_a_repeat_spares_the_claims_beside_a_job_that_was_damaged_meanwhile(bench: Bench) -> None:
-    store = bench.store()
+    store = bench.store(Policy(lease_ms=10_000, pass_ms=100))
     await submit(store, new_job(), new_job())
     request = ClaimRequest("w1", ("default",), 2, "boot:1")
     first, second = (await store.attempts.claim(request)).claims

@@ -238,8 +238,13 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(valk
     for parent in parents[:100]:
         await bench.client.hset(bench.keys.job(parent.id), "result", big)
     await bench.client.config_set("slowlog-log-slower-than", 10_000)
-    await bench.client.slowlog_reset()
-    told = await store.attempts.parents(child.id)
-    slow = [entry for entry in await bench.client.slowlog_get() if child.id.encode() in entry["command"]]
-    assert ([parent.id for parent in told], slow) == ([parent.id for parent in parents], [])
+    always_slow = None
+    for _ in range(5):  # a step is slow when it is each time: now and then others have the core
+        await bench.client.slowlog_reset()
+        told = await store.attempts.parents(child.id)
+        assert [parent.id for parent in told] == [parent.id for parent in parents]
+        commands = [entry["command"] for entry in await bench.client.slowlog_get(1_000)]
+        slow = {command for command in commands if child.id.encode() in command}
+        always_slow = slow if always_slow is None else always_slow & slow
+    assert always_slow == set()
     await bench.aclose()

@@ -91,9 +91,8 @@ async def test_a_huge_factor_ends_at_the_cap(bench: Bench) -> None:
     (job_id,) = await submit(store, new_job(max_attempts=100, retry=RetryPolicy(100, 100.0, 5000, 0.0)))
     await bench.client.hset(bench.keys.job(job_id), "attempts", 98)
     (got,) = await claim(store)
-    now = await _now_ms(store)
     await finish(store, got, failure())
-    assert ((await store.job(job_id)).run_at_ms or 0) - now <= 5090
+    assert ((await store.job(job_id)).run_at_ms or 0) <= await _now_ms(store) + 5000
 
 
 @pytest.mark.parametrize(

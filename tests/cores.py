@@ -1,0 +1,8 @@
+"""What a busy machine adds to measured times: the time for which others had the cores."""
+
+from pathlib import Path
+
+
+def waited_s(process: int | str = "thread-self") -> float:
+    """Return for how long this thread, or a process that may have ended, has been ready to run without a core."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
