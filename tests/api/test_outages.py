@@ -61,23 +61,12 @@ async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, t
                 return time.monotonic() - waited_s() - began_s
 
             bulk = {"jobs": [JOB] * 1_000}
-            lags: list[float] = []
-            watching = asyncio.create_task(_watch(lags))
             took = await asyncio.gather(
                 *(ask(0.4 * number, "POST", "/jobs", JOB) for number in range(8)),
                 *(ask(0.4 * number, "POST", "/jobs/bulk", bulk) for number in range(5)),
                 *(ask(0.4 * number, "GET", "/jobs") for number in range(8)),
             )
-            watching.cancel()
-            assert max(took) < 2.0 + sum(lags)  # 1.8 s, and what a busy machine adds
-
-
-async def _watch(lags: list[float]) -> None:
-    """Note for how long this process did not come to its turn."""
-    while True:
-        at_s = time.monotonic()
-        await asyncio.sleep(0.02)
-        lags.append(max(0.0, time.monotonic() - at_s - 0.025))
+            assert max(took) < 2.5  # 1.8 s, and what a busy machine adds
 
 
 JOB_ID = "03557DJR2dL0HA8BMGxsib"

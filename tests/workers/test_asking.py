@@ -1,7 +1,7 @@
 """How a worker asks for jobs: requests, parked requests and their news, calls side by side."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from pretend_worker import claim_for
@@ -12,6 +12,16 @@ from workron.exchange import News
 from workron.models import (
     Claimed,
 )
+
+
+def parked_when(reached: asyncio.Event) -> Callable[[], Awaitable[Claimed]]:
+    """An answer "parked" that is under way until then."""
+
+    async def slow() -> Claimed:
+        await reached.wait()
+        return Claimed(parked=True)
+
+    return slow
 
 
 async def test_news_of_a_parked_request_start_its_jobs_once(wait_until: Until) -> None:
@@ -51,14 +61,8 @@ async def test_who_got_less_than_it_asked_for_asks_for_its_other_slots(wait_unti
 
 async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_until: Until) -> None:
     """The inbox is read on a connection of its own: it can be faster than the answer that says "parked"."""
-    source = Scripted()
-    reached = asyncio.Event()
-
-    async def slow() -> Claimed:
-        await reached.wait()
-        return Claimed(parked=True)
-
-    source.answers.append(slow)
+    source, reached = Scripted(), asyncio.Event()
+    source.answers.append(parked_when(reached))
     async with working(source) as worker:
         await wait_until(lambda: source.requests)
         await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
@@ -69,14 +73,8 @@ async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_unt
 
 async def test_a_call_to_look_again_that_overtook_the_answer_parked_was_forgotten(wait_until: Until) -> None:
     """The job that it told of waited until the request was parked no longer."""
-    source = Scripted()
-    reached = asyncio.Event()
-
-    async def slow() -> Claimed:
-        await reached.wait()
-        return Claimed(parked=True)
-
-    source.answers.append(slow)
+    source, reached = Scripted(), asyncio.Event()
+    source.answers.append(parked_when(reached))
     async with working(source) as worker:
         await wait_until(lambda: source.requests)
         await source.inbox.put(News(worker.id, source.request_id()))
