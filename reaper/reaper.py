@@ -1,7 +1,7 @@
 """The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader.
 
-Leases are looked at on a timer of their own, and so are bulk actions: what else there is to do takes as long as it
-takes, and a pass that comes late would be taken for an outage of everybody.
+Leases are looked at on a timer of their own, and so are bulk actions and schedules: what else there is to do takes as
+long as it takes, and a pass that comes late would be taken for an outage of everybody.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Housekeeping:
 
 
 class Reaper:
-    """`reap`, `keep_house` and `act` do one pass each, `run` repeats them."""
+    """`reap`, `keep_house`, `act` and `fire` do one pass each, `run` repeats them."""
 
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep

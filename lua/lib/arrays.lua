@@ -2,8 +2,8 @@
 -- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
--- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made, and from which on; `dropped`:
--- how many ended with the array before they were made, as what, and how many had been made by then. `:skip` (SET) has
+-- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made,
+-- and from which on; `dropped`: how many ended with the array before they were made, as what, and how many were made then. `:skip` (SET) has
 -- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
 -- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`. `:swept`
 -- (STRING) has a bit for each that is done, and was deleted before its array.
