@@ -3,10 +3,10 @@
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
 -- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made,
--- and from which on; `dropped`: how many ended with the array before they were made, as what, and how many were made then. `:skip` (SET) has
--- those that were cancelled before they were made. Room for the others that are not yet made is `reserved` in the queue.
--- `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`. `:swept`
--- (STRING) has a bit for each that is done, and was deleted before its array.
+-- and from which on; `dropped`: how many ended with the array before they were made, as what, and how many were made then.
+-- `:skip` (SET) has those that were cancelled before they were made. Room for the others that are not yet made is `reserved`
+-- in the queue. `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
+-- `:swept` (STRING) has a bit for each that is done, and was deleted before its array.
 
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
