@@ -6,7 +6,7 @@ those that were handed out stay handed out.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -68,6 +68,8 @@ class History:
         """Grows with each rollback."""
         self.steady = True
         """Whether clocks and data of the server were never changed from outside: then leases keep attempts apart."""
+        self.moved: Callable[[str, str], None] = lambda job_id, how: None
+        """Called with each change of a job's status."""
         self._server = server
         self._keys = keys
         self._lease_ms = lease_ms
@@ -96,6 +98,7 @@ class History:
             self._started(job_id, job, row, int(fields[b"fence"]))
         elif status in _TERMINAL:
             self._ended(job_id, job, run, status)
+        self.moved(job_id, f"{job.status or 'new'} → {status}, run {run}, by {script}")
         job.status, job.run = status, run
 
     def _started(self, job_id: str, job: Known, row: Any, fence: int) -> None:

@@ -20,7 +20,7 @@ from .fake_redis import Server, State
 from .timeline import Process, Timeline
 from .weather import Fate, Weather
 
-TRACE: Final = 400
+TRACE: Final = 5000
 """So many of the last calls are kept."""
 _NOT_TWICE: Final = frozenset({"BLPOP", "retry", "stop"})
 """What the product never sends again by itself."""

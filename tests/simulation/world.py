@@ -112,6 +112,7 @@ class World:
         self.weather = Weather(Random(f"weather {seed}"))
         self.network = Network(timeline, self.server, self.weather)
         self.history = History(self.server, self.keys, POLICY.lease_ms)
+        self.history.moved = lambda job_id, how: self.network.note("", job_id, how)
         self.network.applied = self._applied
         self.known: list[str] = []
         """Jobs that clients were told of."""
