@@ -127,7 +127,9 @@ class Client:
 
         async def handle(store: Store) -> tuple[str, ...]:
             jobs = _jobs(plans)
-            submitted = await store.submit(jobs, as_workflow=as_workflow, on_failure=on_failure, idempotency=idempotency)
+            submitted = await store.submit(
+                jobs, as_workflow=as_workflow, on_failure=on_failure, idempotency=idempotency
+            )
             return submitted.ids
 
         stored = await self._insist(handle)
@@ -190,7 +192,11 @@ class Client:
             "parents": [],
         }
         if self._chance(0.2):
-            key, until, on_conflict = self.random.choice("ab"), self.random.choice([*Until]), self.random.choice([*OnConflict])
+            key, until, on_conflict = (
+                self.random.choice("ab"),
+                self.random.choice([*Until]),
+                self.random.choice([*OnConflict]),
+            )
             plan["unique"] = Unique(key, until, on_conflict, 600_000)
         if self._chance(0.2):
             plan["concurrency"] = Concurrency(self.random.choice("xy"), self.random.choice([1, 2]))

@@ -24,7 +24,8 @@ _CALLS_BETWEEN_COLLECTIONS: Final = 500
 
 _first: list[fakeredis.FakeServer] = []
 """The server whose Lua runtime all others share."""
-_compiled: dict[bytes, tuple[str, Any]] = {}
+_compiled: dict[bytes, tuple[bytes, str, Any]] = {}
+"""Source → its SHA-1, the script's name, and what runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,13 @@ class _Socket(FakeSocket):
     calls = 0
 
     def eval(self, script: bytes, numkeys: int, *keys_and_args: bytes) -> Any:
-        runtime, server = self._get_server_runtime(self._server), self._server
-        sha = hashlib.sha1(script, usedforsecurity=False).hexdigest().encode()
+        server: Any = self._server
+        runtime = self._get_server_runtime(server)
+        if script not in _compiled:
+            sha = hashlib.sha1(script, usedforsecurity=False).hexdigest().encode()
+            _compiled[script] = sha, _name_of(script.decode()), runtime.compile(script)
+        sha, self.script, run = _compiled[script]
         server.script_cache[sha] = script
-        if sha not in _compiled:
-            _compiled[sha] = _name_of(script.decode()), runtime.compile(script)
-        self.script, run = _compiled[sha]
         server._lua_current_socket[0] = self
         self._script_resp = 2
         keys, args = keys_and_args[:numkeys], keys_and_args[numkeys:]
@@ -137,9 +139,10 @@ class Server(Host):
     def get(self, key: str) -> Any:
         """Look at what a key holds, past everything."""
         database = self.fake.dbs[0]
-        with self._timeline.as_host(self):
-            database.time = time.time()
-            item = database.get(key.encode())
+        before, self._timeline.running = self._timeline.running, self
+        database.time = time.time()
+        item = database.get(key.encode())
+        self._timeline.running = before
         return None if item is None else item.value
 
     def state(self) -> State:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from workron.keys import Keys
 from workron.models import Claim, Status, When
 
-from .fake_redis import Server, State
+from .fake_redis import Server
 
 _ARGV: Final = 5
 """Where the arguments begin in `EVALSHA sha 2 meta guard …`."""
@@ -197,7 +197,7 @@ class History:
 
     def acknowledge(self, job_ids: Sequence[str], age: int) -> None:
         """A submitter was told that these are stored, when the history was of that age as it asked."""
-        self.told.acknowledged |= {job_id for job_id in job_ids if age == self.age or self._stored(job_id)}
+        self.told.acknowledged |= {job_id for job_id in job_ids if age == self.age or self._visible(job_id)}
 
     def begins(self, attempt: Attempt) -> None:
         """A command is started somewhere."""
@@ -212,9 +212,9 @@ class History:
     def save(self) -> Told:
         return copy.deepcopy(self.told)
 
-    def roll_back(self, told: Told, state: State) -> None:
-        """Forget what is undone; what has been acknowledged of it is nobody's fault."""
-        kept = {job_id for job_id in self.told.acknowledged if self._keys.job(job_id).encode() in state.items}
+    def roll_back(self, told: Told) -> None:
+        """Forget what is undone; what has been acknowledged of it is nobody's fault. The server is back by now."""
+        kept = {job_id for job_id in self.told.acknowledged if self._visible(job_id)}
         self.told = told
         self.told.acknowledged |= kept
         self.age += 1
@@ -222,6 +222,12 @@ class History:
 
     def _stored(self, job_id: str) -> bool:
         return self._server.get(self._keys.job(job_id)) is not None
+
+    def _visible(self, job_id: str) -> bool:
+        """Whether it is stored for good: one of a large submission is not before that is open."""
+        row = self._server.get(self._keys.job(job_id)) or {}
+        batch = row.get(b"batch")
+        return bool(row) and (not batch or self._server.get(self._keys.batch(batch.decode())).get(b"state") == b"open")
 
     def unfinished(self) -> list[str]:
         """Return the jobs that have not ended."""
@@ -231,7 +237,11 @@ class History:
         return job.status not in _TERMINAL and self._stored(job_id)
 
     def lost(self) -> list[str]:
-        return [f"{job_id} was acknowledged, and is gone" for job_id in sorted(self.told.acknowledged) if not self._stored(job_id)]
+        return [
+            f"{job_id} was acknowledged, and is gone"
+            for job_id in sorted(self.told.acknowledged)
+            if not self._stored(job_id)
+        ]
 
 
 def _pairs(flat: Sequence[Any]) -> Iterator[tuple[str, int]]:

@@ -22,6 +22,7 @@ from .weather import Fate, Weather
 
 TRACE: Final = 5000
 """So many of the last calls are kept."""
+_SCRIPT: Final = ("EVALSHA", "EVAL")
 _NOT_TWICE: Final = frozenset({"BLPOP", "retry", "stop"})
 """What the product never sends again by itself."""
 
@@ -57,6 +58,8 @@ class Network:
         """Tells two runs apart in which anything was different."""
         self.applied: Callable[[Sequence[Any], Any], None] = lambda command, answer: None
         """Called when the server has run a command, with what it answered."""
+        self.deadly: Callable[[Process], None] = lambda process: None
+        """Called with a process that dies of a call."""
         self._boot = 0
         self._blocked: dict[str, deque[Call]] = {}
         self._subscriptions: list[Subscription] = []
@@ -75,7 +78,7 @@ class Network:
             await asyncio.sleep(self.weather.delay_s())
             raise Away("connection refused")
         call = Call(process, command, process.loop.create_future(), self._boot)
-        fate = self.weather.fate()
+        fate = self.weather.fate(changes=command[0] in _SCRIPT)
         arrives_at = max(lane.free_at, self.timeline.now + self.weather.delay_s())
         if fate is Fate.STALLED:
             arrives_at += self.weather.long_delay_s()
@@ -107,6 +110,9 @@ class Network:
         elif fate is Fate.REFUSED:
             self.note(call.process.name, _label(call.command, ""), "NOT APPLIED, connection reset")
             self._break(client, client.lane)
+        elif fate is Fate.DEADLY:
+            self.note(call.process.name, _label(call.command, ""), "NOT APPLIED, its maker dies")
+            self.deadly(call.process)
         elif call.command[0] == "BLPOP":
             self._block(call, fate)
         else:
@@ -117,7 +123,10 @@ class Network:
     def _apply(self, call: Call, fate: Fate) -> None:
         answer = self.server.apply(call.command)
         self._note(call, answer, "" if fate is Fate.FINE else fate.name)
-        self._reply(call, Away("connection reset") if fate is Fate.LOST else answer, self.weather.delay_s())
+        if fate is Fate.LAST:
+            self.deadly(call.process)
+        else:
+            self._reply(call, Away("connection reset") if fate is Fate.LOST else answer, self.weather.delay_s())
 
     def _again(self, call: Call) -> None:
         if call.boot == self._boot and self.server.up:
@@ -290,7 +299,7 @@ def _settle(answer: asyncio.Future[Any], value: Any) -> None:
 
 
 def _label(command: Sequence[Any], script: str) -> str:
-    rest = command[5:] if script or command[0] in ("EVAL", "EVALSHA") else command[1:]
+    rest = command[5:] if script or command[0] in _SCRIPT else command[1:]
     return f"{script or command[0]} {' '.join(_short(part) for part in rest[:12])}"[:200]
 
 

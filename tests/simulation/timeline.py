@@ -72,11 +72,17 @@ class Timeline:
         def wall_s() -> float:
             return EPOCH_S + self.now + self.running.skew_s
 
+        def wall_ns() -> int:
+            return int(wall_s() * 1e9)
+
+        def steady_s(_clock: int = 0) -> float:
+            return 1000 + self.now
+
         with (
             mock.patch.object(time, "time", wall_s),
-            mock.patch.object(time, "time_ns", lambda: int(wall_s() * 1e9)),
-            mock.patch.object(time, "monotonic", lambda: 1000 + self.now),
-            mock.patch.object(time, "clock_gettime", lambda _: 1000 + self.now),
+            mock.patch.object(time, "time_ns", wall_ns),
+            mock.patch.object(time, "monotonic", steady_s),
+            mock.patch.object(time, "clock_gettime", steady_s),
         ):
             yield
 
@@ -87,7 +93,7 @@ class Process(Host):
     def __init__(self, timeline: Timeline, name: str) -> None:
         super().__init__(name)
         self.timeline = timeline
-        self.loop = ProcessLoop(self)
+        self.loop = ProcessLoop(self)  # type: ignore[abstract] # what Workron uses of a loop is there
         self.alive = True
         self.frozen = False
         self.again: Callable[[], None] = lambda: None
@@ -169,19 +175,21 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._process.timeline.now
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
         self._process.push(self.time(), handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._process.push(when, handle)
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -192,7 +200,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._process.keep(task)
         return task
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """What would go to a thread is done at once."""
         answer = self.create_future()
         try:

@@ -6,7 +6,8 @@ from random import Random
 from typing import Final
 
 RATES: Final = (0.0, 0.0, 0.005, 0.02, 0.06)
-STORM_S: Final = 20.0
+DEATH_RATES: Final = (0.0, 0.002, 0.01, 0.03)
+STORM_S: Final = 15.0
 """How long faults happen."""
 
 
@@ -24,6 +25,10 @@ class Fate(Enum):
     """It takes longer than anybody waits for it, and all behind it on its connection too."""
     TWICE = auto()
     """It is applied, and much later once more."""
+    DEADLY = auto()
+    """Who made it dies before it is applied."""
+    LAST = auto()
+    """Who made it dies when it is applied."""
 
 
 class Weather:
@@ -32,19 +37,20 @@ class Weather:
     def __init__(self, random: Random) -> None:
         self._random = random
         self.over = False
-        fates = [fate for fate in Fate if fate is not Fate.FINE]
-        self._rates = [(fate, random.choice(RATES)) for fate in fates]
+        self._rates = {fate: random.choice(RATES) for fate in Fate if fate is not Fate.FINE}
+        self._rates |= {fate: random.choice(DEATH_RATES) for fate in (Fate.DEADLY, Fate.LAST)}
         self._slow = random.choice((0.0, 0.05, 0.2))
         """Share of the calls that take long."""
 
-    def fate(self) -> Fate:
+    def fate(self, *, changes: bool = True) -> Fate:
+        """Return what becomes of a call; nobody dies of one that only looks."""
         if self.over:
             return Fate.FINE
         chance = self._random.random()
-        for fate, rate in self._rates:
+        for fate, rate in self._rates.items():
             chance -= rate
             if chance < 0:
-                return fate
+                return fate if changes or fate not in (Fate.DEADLY, Fate.LAST) else Fate.FINE
         return Fate.FINE
 
     def loses_message(self) -> bool:
