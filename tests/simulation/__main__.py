@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import get_context
 
 from .plants import PLANTS
@@ -70,17 +71,7 @@ def _verdicts(seeds: range, plant: str | None, jobs: int) -> Iterator[Verdict]:
         yield from (run(seed, plant) for seed in seeds)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(_Run(plant), seeds, chunksize=8)
-
-
-class _Run:
-    """A call of `run` that another process can make."""
-
-    def __init__(self, plant: str | None) -> None:
-        self._plant = plant
-
-    def __call__(self, seed: int) -> Verdict:
-        return run(seed, self._plant)
+        yield from pool.imap(partial(run, plant=plant), seeds, chunksize=8)
 
 
 def show(verdict: Verdict, plant: str | None) -> None:
