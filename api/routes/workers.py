@@ -48,7 +48,7 @@ async def exchange(request: Request) -> Response:
         claim = ClaimRequest(sent.worker_id, part.queues, part.limit, part.request_id, inbox=context.instance)
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
-        exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
+        exchanged = await context.parking.exchange(sent.worker_id, results, claim)
     fences = [result.fence for result in sent.results]
     return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))
 

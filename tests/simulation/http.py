@@ -59,6 +59,8 @@ class Servers(Protocol):
 
     def some_api(self) -> ApiServer | None: ...
 
+    def note(self, who: str, what: str, outcome: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -109,12 +111,19 @@ class Http:
         late = self._weather.long_delay_s() if fate in (Fate.LATE, Fate.STALLED) else 0.0
         broken = httpx2.ReadError("connection reset")
 
+        about = f"{method} {path} {request.body.decode()[:150]}"
+
         def begin() -> None:
+            self._servers.note(server.process.name, about, f"from {self._process.name}")
             server.process.loop.create_task(server.serve(request, gone)).add_done_callback(finish)
 
         def finish(task: asyncio.Task[httpx2.Response]) -> None:
             if not task.cancelled():
                 result = task.exception() or task.result()
+                how = (
+                    f"{result.status_code} {result.text[:150]}" if isinstance(result, httpx2.Response) else repr(result)
+                )
+                self._servers.note(server.process.name, about, f"{'' if fate is Fate.FINE else fate.name + ': '}{how}")
                 self._deliver(self._process, lambda: settle(answer, broken if fate is Fate.LOST else result))
 
         self._deliver(server.process, begin, late)

@@ -184,7 +184,7 @@ class Network:
     def restart(self, down_s: float, state: State | None) -> None:
         """End all connections; the server is back after a while, perhaps with an older state."""
         undone = self.server.calls - state.calls if state else 0
-        self.note("redis", "RESTART", f"with the last {undone} calls undone" if state else "nothing lost")
+        self.note("redis", "*** restart", f"with the last {undone} calls undone" if state else "nothing lost")
         self._boot += 1
         self.server.up = False
         for calls in self._blocked.values():

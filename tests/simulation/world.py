@@ -72,7 +72,7 @@ class World:
     def calm(self) -> None:
         """End the storm: all is alive again, and calls go well."""
         self.weather.over = True
-        self.network.note("world", "THE STORM IS OVER", "")
+        self.network.note("world", "*** the storm is over", "")
         self.server.skew_s = self._latest_skew_s  # what is due by a clock that ran ahead is not waited for
         for process in self._processes:
             if process.frozen:
@@ -134,6 +134,9 @@ class World:
         self._clients.append(process)
         process.start(Client(self, process, seeded(f"client {number} {self.seed}"), requests=8).run())
 
+    def note(self, who: str, what: str, outcome: str) -> None:
+        self.network.note(who, what, outcome)
+
     def some_api(self, number: int | None = None) -> ApiServer | None:
         number = self.random.randrange(1000) if number is None else number
         return self._apis[number % len(self._apis)] if self._apis else None
@@ -175,12 +178,12 @@ class World:
                 self.server.skew_s += blow.length_s
                 self._latest_skew_s = max(self._latest_skew_s, self.server.skew_s)
                 self.history.steady = False
-                self.network.note("redis", "CLOCK", f"{blow.length_s:+g} s")
+                self.network.note("redis", "*** clock", f"{blow.length_s:+g} s")
             case _ if process is not None:
                 self._strike_process(blow, process)
 
     def _strike_process(self, blow: Blow, process: Process) -> None:
-        self.network.note(process.name, blow.kind.upper(), f"{blow.length_s:.1f} s")
+        self.network.note(process.name, f"*** {blow.kind}", f"{blow.length_s:.1f} s")
         match blow.kind:
             case "crash":
                 self._replace(process, blow.length_s)
