@@ -7,7 +7,7 @@ stopping), it is parked no longer then, and what it got goes to its client or ba
 
 import asyncio
 import random
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,8 @@ from api.outages import OutageWatch
 from workers.redis_source import RedisSource
 from workron import ids
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, News
-from workron.models import Claim, Claimed, ClaimRequest, Result
+from workron.exchange import News
+from workron.models import Claim, Claimed, ClaimRequest
 from workron.signals import happens
 from workron.store import Store
 from workron.tasks import end
@@ -64,8 +64,6 @@ class Parking:
         self._waiters: dict[str, list[Waiter]] = {}
         """Whoever is to be answered, by worker."""
         self._answered: OrderedDict[Key, float] = OrderedDict()
-        self._exchanging: Counter[Key] = Counter()
-        """Requests that are made now without waiting."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._at_the_stop: asyncio.Task[None] | None = None
@@ -114,27 +112,8 @@ class Parking:
 
     def answered(self, waiter: Waiter) -> None:
         """Note that the claims are on their way to the client."""
-        self._note_answered(waiter.key)
-
-    async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
-        """Report and claim without waiting. News of the same request, that was parked before, may come late."""
-        if request is None:
-            return await self.source.exchange(worker, results, None)
-        key = request.worker, request.request_id
-        self._exchanging[key] += 1
-        try:
-            exchanged = await self.source.exchange(worker, results, request)
-        finally:
-            self._exchanging[key] -= 1
-            if not self._exchanging[key]:
-                del self._exchanging[key]
-        if exchanged.claimed.claims:
-            self._note_answered(key)
-        return exchanged
-
-    def _note_answered(self, key: Key) -> None:
-        now = asyncio.get_running_loop().time()
-        self._answered[key] = now
+        now = self._loop.time()
+        self._answered[waiter.key] = now
         while now - next(iter(self._answered.values())) > _ANSWERED_S:
             self._answered.popitem(last=False)
 
@@ -233,7 +212,7 @@ class Parking:
         for waiter in concerned:
             waiter.claims = waiter.claims or news.claims
             waiter.heard.set()
-        if news.claims and not concerned and key not in self._answered and key not in self._exchanging:
+        if not concerned and key not in self._answered:
             request = ClaimRequest(news.worker, (), 0, news.request_id, inbox=self._inbox)
             self._spawn(self._withdraw(request))
 

@@ -83,11 +83,8 @@ def show(verdict: Verdict, plant: str | None) -> None:
     named = set(re.findall(r"\b[0-9A-Za-z]{22}\b", " ".join(verdict.problems)))
     first_last = len(verdict.trace) - LAST
     for place, (at_s, who, what, outcome) in enumerate(verdict.trace):
-        if (
-            place >= first_last
-            or what.startswith("***")
-            or any(job_id in what or job_id in outcome for job_id in named)
-        ):
+        concerns = what.startswith("***") or any(job_id in f"{what} {outcome}" for job_id in named)
+        if concerns or place >= first_last:
             print(f"  {at_s:9.4f} {who:9} {what} → {outcome}")
     if verdict.problems:
         planted = f" --plant {plant}" if plant else ""
