@@ -11,10 +11,10 @@ from simulation.plants import PLANTS
 from simulation.run import run
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 160
-PARTS = 8
+SEEDS = 150
+PARTS = 15
 """Seeds are run in parts, so that several processes may share them."""
-SOON = 40
+SOON = 100
 """A bug that was built in is found within so many seeds."""
 
 
