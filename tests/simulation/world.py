@@ -23,7 +23,7 @@ from .network import Network, Wire
 from .timeline import Process, Timeline
 from .weather import Blow, Fate, Weather, blows
 
-POLICY: Final = Policy(lease_ms=4000, pass_ms=1000, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
+POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"
 APIS, WORKERS, HTTP_WORKERS, REAPERS, CLIENTS = 2, 2, 1, 2, 2
 
