@@ -85,6 +85,8 @@ class Reaper:
         requeued = ended = alive = 0
         while True:
             page = await self._upkeep.reap()
+            if page.undone:
+                log.error("history was rolled back: redis is in an older state than before", passes=page.undone)
             for lost in page.lost:
                 log.warning("lease lost, job taken back", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive

@@ -245,6 +245,13 @@ class ReaperDoc(TypedDict):
     last_pass_age: float | None
 
 
+class HistoryDoc(TypedDict):
+    """Whether Redis was ever found in an older state than before."""
+
+    rollbacks: int
+    rolled_back_at: str | None
+
+
 class HealthDoc(TypedDict):
     """How the system is; `warnings` say what keeps it from keeping its promise."""
 
@@ -255,5 +262,7 @@ class HealthDoc(TypedDict):
     uptime: float
     server: ServerDoc
     reaper: ReaperDoc
+    history: HistoryDoc
+    quarantined: int
     due: int
     running: int

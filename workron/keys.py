@@ -24,6 +24,7 @@ class Keys:
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
+        self.quarantine: Final = f"{self.prefix}quarantine"
 
     def job(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}"

@@ -196,8 +196,8 @@ class Scripts:
     async def act(self, action: str, reaper: str, lease_ms: int, looks: int, limit: int, keep_ms: int) -> Any:
         return await self._run("act", action, reaper, lease_ms, looks, limit, keep_ms)
 
-    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str) -> Any:
-        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess)
+    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str, seen: int) -> Any:
+        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess, seen)
 
     async def promote(self, limit: int, queues: Sequence[str]) -> Any:
         return await self._run("promote", limit, *queues)

@@ -69,6 +69,10 @@ class Health:
     last_pass_age_ms: int | None
     running: int
     due: int
+    quarantined: int
+    rollbacks: int
+    rolled_back_at_ms: int | None
+    """How often Redis was found to have lost a part of its history, and when last (see `lua/lib/history.lua`)."""
 
 
 class Store:
@@ -137,17 +141,25 @@ class Store:
 
     async def health(self) -> Health:
         server = await server_info(self._connection)
-        last_pass, now, running, due = await self._connection.pipeline(
+        [last_pass, rollbacks, rolled_back_at], now, running, due, quarantined = await self._connection.pipeline(
             [
-                ("HGET", self._keys.meta, "last_pass"),
+                ("HMGET", self._keys.meta, "last_pass", "rollbacks", "rolled_back_at"),
                 ("TIME",),
                 ("ZCARD", self._keys.leases),
                 ("ZCARD", self._keys.due),
+                ("SCARD", self._keys.quarantine),
             ]
         )
         now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-        age_ms = None if last_pass is None else now_ms - int(last_pass)
-        return Health(server, age_ms, running, due)
+        return Health(
+            server,
+            last_pass_age_ms=None if last_pass is None else now_ms - int(last_pass),
+            running=running,
+            due=due,
+            quarantined=quarantined,
+            rollbacks=int(rollbacks or 0),
+            rolled_back_at_ms=None if rolled_back_at is None else int(rolled_back_at),
+        )
 
     # --- limits -------------------------------------------------------------------------------------------------------
 

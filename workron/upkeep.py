@@ -46,6 +46,8 @@ class Reaped:
     alive: int = 0
     more: bool = False
     waiting: bool = False
+    undone: int = 0
+    """Passes that Redis does not know any more: it has gone back to an older state."""
     lost: tuple[Lost, ...] = ()
 
 
@@ -79,6 +81,7 @@ class Upkeep:
         self._submitter = submitter
         self._arrays = arrays
         self._policy = policy
+        self._beat = 0
 
     async def propagate(self) -> int:
         """Visit the edges of ended jobs until none are left; returns the number of calls."""
@@ -92,12 +95,15 @@ class Upkeep:
         too_much = await self._excess()
         policy = self._policy
         word = "" if too_much is None else f"{too_much:.6f}"
-        match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word):
-            case [b"WAITING", _]:
-                return Reaped(waiting=True)
-            case [b"REAPED", requeued, ended, alive, more, *taken]:
+        seen = self._beat
+        match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
+            case [b"WAITING", undone, beat, _]:
+                self._beat = beat
+                return Reaped(waiting=True, undone=undone)
+            case [b"REAPED", undone, beat, requeued, ended, alive, more, *taken]:
+                self._beat = beat
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
-                return Reaped(requeued, ended, alive, bool(more), lost=lost)
+                return Reaped(requeued, ended, alive, bool(more), undone=undone, lost=lost)
             case reply:
                 raise AssertionError(f"unknown reply to reap: {reply!r}")
 

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -13,12 +13,17 @@ from api import openapi, problems, schemas
 from api.context import Context, context_of
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
+from workron.times import rfc3339
+
+if TYPE_CHECKING:
+    from workron.store import Health
 
 router = APIRouter(tags=["system"])
 
 _PING_TIMEOUT_S: Final = 1.0
 _LEAST_FREE: Final = 1024**3
 _SILENT_REAPER_S: Final = 10.0
+_ROLLBACK_SHOWN_S: Final = 24 * 3600.0
 
 
 @router.get(
@@ -72,7 +77,7 @@ async def _health_document(context: Context) -> dict[str, Any]:
     health = await context.store.health()
     server = health.server
     degraded = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
-    warnings = list(degraded)
+    warnings = degraded + _damage_warnings(health)
     if server.appendonly is False:
         warnings.append(
             "the Redis server keeps no append-only file: jobs accepted since its last snapshot are lost if it dies"
@@ -93,6 +98,11 @@ async def _health_document(context: Context) -> dict[str, Any]:
             "maxmemory": server.maxmemory,
         },
         "reaper": {"last_pass_age": None if health.last_pass_age_ms is None else health.last_pass_age_ms / 1000},
+        "history": {
+            "rollbacks": health.rollbacks,
+            "rolled_back_at": None if health.rolled_back_at_ms is None else rfc3339(health.rolled_back_at_ms),
+        },
+        "quarantined": health.quarantined,
         "due": health.due,
         "running": health.running,
     }
@@ -106,6 +116,20 @@ def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[
     if silent_s <= max(_SILENT_REAPER_S, 5 * reap_every_s):
         return []
     return [f"no reaper for {silent_s:.0f} s: jobs of dead workers stay where they are; start `workron reaper`"]
+
+
+def _damage_warnings(health: "Health") -> list[str]:
+    """Say what was lost or damaged in Redis; a rollback for a day."""
+    warnings = []
+    rolled_back_at_ms = health.rolled_back_at_ms
+    if rolled_back_at_ms is not None and time.time() - rolled_back_at_ms / 1000 < _ROLLBACK_SHOWN_S:
+        warnings.append(
+            f"history was rolled back: at {rfc3339(rolled_back_at_ms)} Redis was found in an older state than before; "
+            "jobs accepted shortly before that may be lost, or run once more; look with `workron doctor`"
+        )
+    if health.quarantined:
+        warnings.append(f"keys of {health.quarantined} jobs are damaged; see `workron doctor`")
+    return warnings
 
 
 def _require_free_disk(context: Context) -> None:

@@ -55,11 +55,6 @@ function next_due_ms()
   return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
 end
 
--- Fences only grow, also when Redis restarts from an older state: never below the clock nor what the caller has seen.
-local function next_fence(floor)
-  return math.max(tonumber(meta_now()[1] or 0), NOW - 1, floor)
-end
-
 local function note_fence(fence)
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   meta_now()[1] = int(fence)
@@ -129,7 +124,7 @@ end
 -- whether the budget ended before the queues did.
 function claim(worker, queues, limit, lease_ms, floor)
   local claims, budget = {}, limit + STALE_BUDGET
-  local fence, until_text = next_fence(floor), int(NOW + lease_ms)
+  local fence, until_text = last_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call, gated, before = pop_call(queue), is_gated(queue), #claims
     local most = gated and before + room_in(queue, limit - before) or limit
@@ -261,7 +256,7 @@ local function hand_over(parked, jobs, at)
     wake(parked)
     return 0
   end
-  local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
+  local fence, until_text, claims = last_fence(tonumber(floor)), int(NOW + lease_ms), {}
   for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
     fence = fence + 1
     claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)
