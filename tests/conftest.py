@@ -54,6 +54,10 @@ async def bench(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator
     yield bench
     damaged = request.node.get_closest_marker("damaged") is not None
     problems = [] if damaged else await Audit(bench.client, bench.keys).problems()
+    if not damaged:
+        problems += [
+            f"{fault.code} {fault.about}: {fault.detail}" for fault in (await bench.store().doctor.examine()).faults
+        ]
     await bench.aclose()
     assert problems == []
 

@@ -24,7 +24,7 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
      "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule"}
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -240,6 +240,12 @@ class Scripts:
         text: str = "",
     ) -> Any:
         return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
+
+    async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
+        return await self._run("inspect", int(mend), what, *items, repeat=not mend)
+
+    async def survey(self, since: str, hash_name: str, ids: Sequence[Arg]) -> Any:
+        return await self._run("survey", since, hash_name, *ids)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

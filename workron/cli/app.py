@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import bulk, jobs, overview, process, queues, schedules, workers, workflows
+from workron.cli import bulk, doctor, jobs, overview, process, queues, schedules, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -253,6 +253,16 @@ _add(
     "workron workers -o jsonl | jq -r 'select(.host == \"old\").id' | workron drain --wait -",
 )
 _add(app, "health", overview.health, _LOOK, "workron health", "workron health --url http://127.0.0.1:9000 -o json")
+_add(
+    app,
+    "doctor",
+    doctor.doctor,
+    _LOOK,
+    "workron doctor",
+    "workron doctor --repair",
+    "workron doctor --redis redis://db.example:6379/0 -o json | jq .faults",
+    cls=SettingsCommand,
+)
 app.add_typer(config_app, name="config", rich_help_panel=_LOOK)
 _add(
     config_app,
