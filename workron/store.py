@@ -5,6 +5,7 @@
     Store.actions    bulk actions: ordered by the API, worked off by the reaper
     Store.schedules  put, read, list, delete schedules               what the API and the reaper call
     Store.doctor     examine, and repair                             what `workron doctor` calls
+    Store.glance     look at some jobs in turn, and mend them        what the reaper calls
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -23,7 +24,7 @@ from workron.actions import Actions
 from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
-from workron.doctor import Doctor
+from workron.doctor import Doctor, Glance
 from workron.errors import (
     StoreRefused,
     StoreUnsuitable,
@@ -101,6 +102,7 @@ class Store:
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
         )
         self.doctor: Final = Doctor(connection, self._keys, self._scripts)
+        self.glance: Final = Glance(connection, self._keys, self._scripts)
         self._steering = Steering(self._scripts, self._arrays, self.upkeep)
 
     @classmethod

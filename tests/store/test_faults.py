@@ -169,6 +169,7 @@ async def test_nobody_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> Non
     await bench.client.hset(
         f"{bench.keys.worker('w2')}:claim", mapping={"request": "b:1", "parked": "w2 1 300 0 default"}
     )
+    await bench.client.expire(f"{bench.keys.worker('w2')}:claim", 60)
     got = await store.attempts.claim(ClaimRequest("w", ["default"], 2, "b:1"))
     assert len(got.claims) == 1
     assert await bench.client.llen(bench.keys.inbox("w2")) == 1

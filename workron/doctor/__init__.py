@@ -2,5 +2,6 @@
 
 from workron.doctor.doctor import Doctor, Report
 from workron.doctor.faults import KINDS, Fault, Kind, Mend
+from workron.doctor.glance import Glance
 
-__all__ = ["KINDS", "Doctor", "Fault", "Kind", "Mend", "Report"]
+__all__ = ["KINDS", "Doctor", "Fault", "Glance", "Kind", "Mend", "Report"]
