@@ -302,6 +302,7 @@ async def test_one_damaged_submission_lost_the_others_of_its_call(bench: Bench) 
     assert isinstance(stored, Submitted)
     assert isinstance(refused, StoreBroken)
     assert again.ids == stored.ids
+    await bench.client.delete(f"{bench.keys.job(parent)}:children")
     assert good.id in [one.id for one in await claim(store, limit=10)]
     assert await store.jobs([bad.id]) == [None]
 
