@@ -21,7 +21,7 @@ OTHERS = {
     *("bench", "docs", "examples", "workron"),
 }
 MAY_IMPORT_REDIS = re.compile(r"workron/(store\w*|scripts|keys|connection|lane)\.py")
-MAY_SPELL_KEYS = {"workron/keys.py"}
+MAY_SPELL_KEYS = {"workron/keys.py", "workron/doctor/scheme.py"}
 KEY_NAME = re.compile(
     r"workron:\{|(^|:)(job|queue|worker|batch|workflow|idempotency|unique|limit|rate|schedule):(\S|$)"
 )

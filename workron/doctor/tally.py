@@ -34,8 +34,8 @@ class Tally:
         self._since = ""
         self._jobs: dict[str, tuple[str, Group]] = {}
         self._groups: dict[Group, Group] = {}
-        self._counted: Counter[tuple[str, str]] = Counter()
-        """(hash without prefix, field) → number of jobs."""
+        self._counted: Counter[tuple[tuple[str, str], str]] = Counter()
+        """((kind, name) of a hash of counts, field) → number of jobs."""
 
     async def read_all(self) -> None:
         """Read all jobs; EventsLost if more happens than can be followed."""
@@ -92,21 +92,22 @@ class Tally:
 
     def _count(self, status: str, group: Group, by: int) -> None:
         queue, workflow, array, key = group
-        self._counted[f"queue:{queue}", status] += by
+        self._counted[("queue", queue), status] += by
         if workflow:
-            self._counted[f"workflow:{workflow}", status] += by
+            self._counted[("workflow", workflow), status] += by
         if array:
-            self._counted[f"array:{array}", status] += by
+            self._counted[("array", array), status] += by
         if key:
-            self._counted[f"concurrency:{key}", "jobs"] += by
+            self._counted[("concurrency", key), "jobs"] += by
 
     def _expected(self, name: str, said: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-        kind = name.split(":")[0]
+        kind, _, rest = name.partition(":")
+        count = (kind, rest)
         if kind == "concurrency":
-            yield "jobs", self._counted[name, "jobs"]
+            yield "jobs", self._counted[count, "jobs"]
             return
         for live in LIVE:
-            yield live, self._counted[name, live]
+            yield live, self._counted[count, live]
         if kind == "queue":
             for status in ENDED:
                 yield status, said[f":{status}"]

@@ -4,7 +4,7 @@ What is looked at is looked at by a script, as of one moment: a job that moves m
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from workron.connection import Connection
@@ -65,39 +65,34 @@ class Walk:
 
     async def _note(self, name: str, shape: Shape, asks: dict[str, list[str]]) -> None:
         match = shape.pattern.fullmatch(name)
+        parts = match.groupdict() if match else {}
         for what in shape.asks:
-            asks[what].append(match[1] if match else name)
+            asks[what].append(parts["item"])
         self.jobs += "job" in shape.asks
         if shape.lasts_ms:
             asks["lasting"].append(f"{shape.lasts_ms} {name}")
-        if shape.members and match:
-            await self._members(name, shape.members, match.groups())
-        if name.startswith("queue:"):  # its hash may be gone
-            self.counted.add(":".join(name.split(":")[:2]))
-        elif shape.type == "hash" and name.startswith(("workflow:", "array:", "concurrency:")):
-            self.counted.add(name)
-        if name.startswith("job:") and name.endswith(":parents"):
-            await self._edges(name)
-        if name.startswith("queue:") and shape.type == "list":
-            await self._note_length(name)
-
-    async def _note_length(self, name: str) -> None:
-        if ":pending:" in name and await self._connection.call("LLEN", self._keys.prefix + name) > PAGE:
+        if "counts" in parts:
+            self.counted.add(parts["counts"])
+        if shape.members:
+            await self._members(name, shape.members, parts)
+        if "child" in parts:
+            await self._edges(name, parts["child"])
+        if "pending" in parts and await self._connection.call("LLEN", self._keys.prefix + name) > PAGE:
             self.long_lists.append(name)
 
-    async def _members(self, name: str, what: str, about: Sequence[str]) -> None:
+    async def _members(self, name: str, what: str, parts: Mapping[str, str]) -> None:
         """Have each member of a sorted set looked at, as the script takes them: see `lua/lib/leftovers.lua`."""
         async for page in self._scan("ZSCAN", name):
             if what == "member":
-                items = [f"{about[0]} {member}" for member, _ in page]
+                items = [f"{parts['item']} {member}" for member, _ in page]
             else:
-                items = [" ".join([member, *reversed(about)]) for member, _ in page]
+                about = [parts[part] for part in ("queue", "key") if part in parts]
+                items = [" ".join([member, *about]) for member, _ in page]
             await self._inspector.ask(what, items)
 
-    async def _edges(self, name: str) -> None:
+    async def _edges(self, name: str, child: str) -> None:
         """Have the edges of a job with many of them looked at."""
         if await self._connection.call("HLEN", self._keys.prefix + name) > MANY_EDGES:
-            child = name.split(":")[1]
             async for page in self._scan("HSCAN", name):
                 await self._inspector.ask("edge", [f"{parent} {state} {child}" for parent, state in page])
 
