@@ -204,7 +204,7 @@ class EmbeddedServer:
         return process.wait()
 
     async def room(self) -> None:
-        """Return when the disk takes what is written again. [Quotas and limits don't show in what is said to be free.]"""
+        """Return when the disk takes what is written again. [What is said to be free knows of no quota or limit.]"""
         probe = self.directory / "probe"
         while True:
             try:

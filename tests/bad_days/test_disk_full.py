@@ -122,4 +122,3 @@ def submitted_until_full(up: Up) -> Iterator[str]:
             return
         yield answer.json()["id"]
     raise AssertionError("the disk is not full")
-
