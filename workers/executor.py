@@ -20,6 +20,7 @@ from workers.notes import Notes, with_notes
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
 from workers.process import Halted, Launcher, Process
+from workers.scarcity import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
 from workron.models import Claim, Outcome
 
 FetchParents = Callable[[str], Awaitable[bytes]]
@@ -51,6 +52,7 @@ class Executor:
         self.parents: Final = parents
         """Returns the JSON that tells the command of a job (its id) how those ended that it depends on."""
         self.notes: Final = Notes()
+        self.scarcity: Final = Scarcity()
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
@@ -183,11 +185,8 @@ class Attempt:
     async def _run(self) -> Outcome:
         try:
             await self._be_guarded()
-            if self._has_parents:
-                await self._learn_of_parents()
             status = None
-            if self._ending is None:
-                process = self._start()
+            if (process := await self._start_patiently()) is not None:
                 await process.exited
                 status = self._finish(process)
             outcome = outcome_of(self.claim, self._ending, status, self.output)
@@ -202,6 +201,29 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    async def _start_patiently(self) -> Process | None:
+        """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
+        patience_s = self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
+        until_s = self._loop.time() + patience_s
+        while self._ending is None:
+            try:
+                if self._has_parents:
+                    await self._learn_of_parents()
+                if self._ending is None:
+                    return self._start()
+            except Shortage as shortage:
+                if self._loop.time() >= until_s:
+                    self._executor.scarcity.gave_up()
+                    self._end(Ending.STOP)
+                else:
+                    await self._wait_for_room(shortage)
+        return None
+
+    async def _wait_for_room(self, shortage: Shortage) -> None:
+        with self._executor.scarcity.waiting(shortage):
+            self._waiter = waiter = self._loop.create_task(asyncio.sleep(AGAIN_S))
+            await asyncio.wait({waiter})
 
     async def _be_guarded(self) -> None:
         """Wait until the guardian knows of this attempt, or it is not to start any more."""
@@ -218,6 +240,8 @@ class Attempt:
         self._waiter = waiter = self._loop.create_task(self._write_parents())
         await asyncio.wait({waiter})
         if not waiter.cancelled() and (error := waiter.exception()) is not None:
+            if isinstance(error, OSError) and is_shortage(error):
+                raise Shortage(str(error)) from error
             raise StartError(f"the results of the jobs that it depends on can't be had: {error}") from error
         if boottime_s() >= self.deadline:
             self.lose()
@@ -233,7 +257,10 @@ class Attempt:
             program = program_for(self.claim, executor.environment, self._guardian.token, files)
             self._process = process = executor.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and is_shortage(error):
+                raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
+        executor.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(executor.oom_score)
         if self.claim.timeout_ms is not None:

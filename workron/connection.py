@@ -108,7 +108,7 @@ class Connection:
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Run reading commands in one round trip; an item may be an exception."""
+        """Run reading commands in one round trip; an item may be an exception, but none that the next try may spare."""
         if not commands:
             return []
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
@@ -131,8 +131,8 @@ class Connection:
         lane = await self._open_lane()
         replies = [lane.send(command) for command in commands]
         answers = await asyncio.gather(*replies, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
+        for answer in answers:  # busy or loading for a moment is no answer about the key
+            if isinstance(answer, Exception) and type(_translate(answer)) is StoreUnavailable:
                 raise answer
         return answers
 

@@ -21,6 +21,7 @@
     ├── ApiProblem           a client got an error as the API's answer
     ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
     └── StartupError         a process can't start: one line, says what to do
+        ├── NoRoom               the embedded server can't write its journal: the disk is full
         └── SettingsError        a setting is wrong or contradicts another
 
 The API maps each to a status in `api/problems.py`, the CLI to an exit code in `workron/cli/exits.py`.
@@ -178,6 +179,10 @@ class StoreUnsuitable(WorkronError):
 
 class StartupError(WorkronError):
     """A process can't start; the message is one line and says what to do."""
+
+
+class NoRoom(StartupError):
+    """The embedded server can't write its journal: its disk is full, or a quota or limit is reached."""
 
 
 class SettingsError(StartupError):

@@ -62,6 +62,13 @@ class Scripts:
         self._shebang = shebang
         self._loaded: dict[str, Script] = {}
 
+    def load(self) -> None:
+        """Read all of them now: later there may be no file left to open, or another version in their place."""
+        for file in resources.files("lua").iterdir():
+            name, dot, kind = file.name.partition(".")
+            if dot and kind == "lua":
+                self._loaded[name] = Script.load(name, shebang=self._shebang)
+
     async def _run(self, name: str, *args: Arg, repeat: bool = True) -> Any:
         script = self._loaded.get(name)
         if script is None:

@@ -111,7 +111,9 @@ class Store:
         if settings.redis is None:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
         connection = Connection.open(settings.redis.get_secret_value())
-        return cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
+        store = cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
+        store._scripts.load()
+        return store
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,6 +25,8 @@ ARRAY_S: Final = 0.5
 """How long a pass works on one array."""
 EARLY: Final = 2000
 """Finished jobs that a full server forgets before their time, in one sweep."""
+SEEN_MS: Final = 5_000
+"""They stay for so long even then: who waits for one, or has just cancelled it, is still to see it."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 
@@ -150,7 +152,7 @@ class Upkeep:
                 if queue.counts[status]:
                     deleted += await self._sweep(queue.name, status)
                 if queue.counts[status] and full and early < EARLY:
-                    early += await self._sweep(queue.name, status, keep_ms=0, most=EARLY - early)
+                    early += await self._sweep(queue.name, status, keep_ms=SEEN_MS, most=EARLY - early)
         return Swept(deleted, trimmed, early)
 
     async def _excess(self) -> float | None:
