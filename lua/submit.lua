@@ -77,8 +77,11 @@ end
 
 local function replace_holders(plan)
   for id, by in pairs(plan.replaced) do
-    cancel(read(id), { error = 'replaced by job ' .. by })
-    replaced_any = true
+    local other = read(id)
+    if not TERMINAL[other.status] then -- one of this call may have been skipped from the beginning
+      cancel(other, { error = 'replaced by job ' .. by })
+      replaced_any = true
+    end
   end
 end
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import claim, jobs, new_job, submit
+from builders import after, claim, jobs, new_job, submit
 from servers import Bench
 from unique_keys import holder, unique
 
@@ -48,6 +48,17 @@ async def test_in_bulk_the_last_of_those_that_replace_each_other_is_left(store: 
     assert [job.status for job in await store.jobs([job.id for job in new]) if job] == [
         *(Status.CANCELLED, Status.CANCELLED, Status.PENDING)
     ]
+
+
+async def test_a_job_that_was_skipped_from_the_beginning_was_cancelled_by_the_one_that_replaced_it(store: Store) -> None:
+    (parent,) = await submit(store, new_job())
+    await store.cancel(parent)
+    new = jobs(2, unique=unique("replace"))
+    new[0].depends_on = after(parent)
+    await store.submit(new)
+    skipped = await store.job(new[0].id)
+    assert (skipped.status, skipped.caused_by) == (Status.SKIPPED, parent)
+    assert (await store.job(new[1].id)).status is Status.PENDING
 
 
 async def test_when_all_are_held_nothing_is_stored(store: Store) -> None:

@@ -1,0 +1,24 @@
+"""A deterministic simulation: the real store, workers and reapers over one fake Redis, in virtual time, with faults.
+
+One seed decides everything: what clients submit, how long each call is under way, which calls get lost, who dies or is
+frozen, when Redis restarts from an older state. A run that fails is printed with its seed, and replays exactly.
+
+    timeline.py   virtual time; an event loop for each process, so that it can be frozen and killed
+    fake_redis.py the server: fakeredis with the real Lua scripts; snapshots, restarts
+    network.py    what stands between a process and the server: delays, and calls that go wrong
+    weather.py    which faults a seed has in store
+    work.py       the stand-in for commands: they take their time, and fail now and then
+    actors.py     clients, APIs, workers, reapers
+    history.py    what happened to every job, in the order in which the server did it; what must never happen
+    plants.py     bugs that are built in on purpose, to see that they are found
+    chance.py     all that is random follows from the seed
+    world.py      who is there, how they reach each other, and how faults strike them
+    run.py        one run from its seed to its verdict
+"""
+
+import sys
+from pathlib import Path
+
+_TESTS = str(Path(__file__).parents[1])
+if _TESTS not in sys.path:  # started by `python -m tests.simulation`
+    sys.path.insert(0, _TESTS)

@@ -1,0 +1,232 @@
+"""Who takes part: clients, API servers, workers, reapers. All but the clients are the product's own code."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from redis.exceptions import ConnectionError as Away
+
+from reaper.reaper import Reaper
+from workers.redis_source import RedisSource
+from workers.worker import Worker
+from workron import ids
+from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from workron.models import (
+    Concurrency,
+    Dependency,
+    Idempotency,
+    Moment,
+    NewArray,
+    NewJob,
+    OnConflict,
+    OnFailure,
+    Status,
+    Unique,
+    Until,
+    When,
+)
+from workron.retries import RetryPolicy
+from workron.settings import Settings
+from workron.store import Store
+
+from .history import History
+from .timeline import Process
+from .work import Commands
+
+QUEUES: Final = ("default", "other")
+PATIENCE_S: Final = 5.0
+"""How long a client waits for an answer before it asks again, elsewhere."""
+_TRIES: Final = 30
+_KNOWN: Final = 10
+"""A client deals with the last jobs only."""
+
+T = TypeVar("T")
+Plan = dict[str, Any]
+
+
+class World(Protocol):
+    """What actors need of the world around them."""
+
+    history: History
+    known: list[str]
+
+    def store(self, process: Process) -> Store: ...
+
+    async def ask(self, client: Process, api: int, handle: Callable[[Store], Awaitable[T]]) -> T: ...
+
+
+class ApiServer:
+    """A process that does what clients ask of it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.process = process
+        self.store = world.store(process)
+
+
+class WorkerProcess:
+    """The real worker; its commands are not."""
+
+    def __init__(self, world: World, process: Process, settings: Settings) -> None:
+        self.process = process
+        self._world = world
+        self._settings = settings
+        self.worker: Worker | None = None
+
+    async def run(self) -> None:
+        source = RedisSource(self._world.store(self.process))
+        self.worker = Worker(self._settings, source, Commands(self._world.history))  # type: ignore[arg-type]
+        await self.worker.run()
+
+    def leave(self) -> None:
+        if self.worker is not None:
+            self.worker.stop()
+
+
+async def reaper(world: World, process: Process, every_s: float) -> None:
+    await Reaper(world.store(process), every_s=every_s).run(asyncio.Event())
+
+
+@dataclass
+class Client:
+    """Submits, cancels and retries, and asks again until it is told what became of it."""
+
+    world: World
+    process: Process
+    random: Random
+    requests: int
+
+    async def run(self) -> None:
+        for number in range(self.requests):
+            await asyncio.sleep(self.random.uniform(0, 2.5))
+            act = self.random.choice([self._submit] * 5 + [self._cancel] * 2 + [self._retry] * 2)
+            await act(f"{self.process.name}-{number}")
+
+    async def _insist(self, handle: Callable[[Store], Awaitable[T]]) -> T | None:
+        """Ask one API after the other; None if it is refused."""
+        for _ in range(_TRIES):
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    return await self.world.ask(self.process, self.random.randrange(1000), handle)
+            except (StoreUnavailable, Away, TimeoutError):
+                await asyncio.sleep(self.random.uniform(0.1, 1.0))
+            except (Conflict, InvalidRequest, NotFound):
+                return None
+        return None
+
+    async def _submit(self, key: str) -> None:
+        plans = self._plans()
+        as_workflow = len(plans) > 1 and self._chance(0.5)
+        on_failure = self.random.choice([*OnFailure])
+        if as_workflow and self._chance(0.4):
+            plans[-1] |= {"final": True, "parents": []}
+            plans[-1].pop("array", None)
+        idempotency = Idempotency("default", key, key)
+        age = self.world.history.age
+
+        async def handle(store: Store) -> tuple[str, ...]:
+            jobs = _jobs(plans)
+            submitted = await store.submit(
+                jobs, as_workflow=as_workflow, on_failure=on_failure, idempotency=idempotency
+            )
+            return submitted.ids
+
+        stored = await self._insist(handle)
+        if stored is not None:
+            self.world.history.acknowledge(stored, age)
+            self.world.known.extend(stored)
+
+    async def _cancel(self, _: str) -> None:
+        if not self.world.known:
+            return
+        job_id, cascade = self.random.choice(self.world.known[-_KNOWN:]), self._chance(0.3)
+
+        async def handle(store: Store) -> None:
+            await store.cancel(job_id, (await store.job(job_id)).run, cascade=cascade)
+
+        await self._insist(handle)
+
+    async def _retry(self, _: str) -> None:
+        if not self.world.known:
+            return
+        job_ids = self.world.known[-_KNOWN:]
+
+        async def handle(store: Store) -> None:
+            for job in await store.jobs(job_ids):
+                if job is not None and job.status in (Status.FAILED, Status.CANCELLED):
+                    await store.retry(job.id, job.run)
+                    return
+
+        await self._insist(handle)
+
+    # --- what is submitted --------------------------------------------------------------------------------------------
+
+    def _plans(self) -> list[Plan]:
+        """Describe the jobs of a submission; `parents` are places in it, or ids of jobs that are there."""
+        shape = self.random.choice(["one", "one", "chain", "dag", "fan", "array"])
+        size = {"one": 1, "chain": 4, "dag": self.random.randint(3, 8), "fan": self.random.randint(5, 9), "array": 1}
+        plans = [self._plan() for _ in range(size[shape])]
+        for place, plan in enumerate(plans):
+            if shape == "chain" and place:
+                plan["parents"] = [(place - 1, self._when())]
+            elif shape == "fan" and place:
+                plan["parents"] = [(0, self._when())]
+            elif shape == "dag" and place:
+                parents = self.random.sample(range(place), min(place, self.random.choice([0, 1, 2])))
+                plan["parents"] = [(parent, self._when()) for parent in parents]
+        if shape == "array":
+            plans[0] |= {"array": (self.random.choice([2, 4]), self.random.choice([None, 1, 2])), "unique": None}
+        elif self.world.known and self._chance(0.2):
+            plans[0]["parents"] = [(self.random.choice(self.world.known[-_KNOWN:]), self._when())]
+        return plans
+
+    def _plan(self) -> Plan:
+        length_ms = self.random.choice([50, 200, 800, 6000]) if self._chance(0.5) else 50
+        plan: Plan = {
+            "command": f"work {length_ms} {self.random.choice([0, 0, 0, 1, 9])}",
+            "queue": self.random.choice(QUEUES),
+            "priority": self.random.choice([1, 5, 5, 9]),
+            "max_attempts": self.random.choice([1, 2, 3, 3]),
+            "retry": self.random.choice([None, RetryPolicy(delay_ms=0)]),
+            "parents": [],
+        }
+        if self._chance(0.2):
+            key, until, on_conflict = (
+                self.random.choice("ab"),
+                self.random.choice([*Until]),
+                self.random.choice([*OnConflict]),
+            )
+            plan["unique"] = Unique(key, until, on_conflict, 600_000)
+        if self._chance(0.2):
+            plan["concurrency"] = Concurrency(self.random.choice("xy"), self.random.choice([1, 2]))
+        if self._chance(0.1):
+            plan["timeout_ms"] = self.random.choice([100, 2000])
+        if self._chance(0.1):
+            plan["delay_ms"] = self.random.choice([300, 3000])
+        if self._chance(0.1):
+            plan["deadline"] = Moment(after_ms=self.random.choice([100, 3000, 60_000]))
+        if self._chance(0.1):
+            plan["expires"] = Moment(after_ms=self.random.choice([100, 3000, 60_000]))
+        return plan
+
+    def _when(self) -> When:
+        return self.random.choice([When.DONE, When.DONE, When.FINISHED, When.FAILED])
+
+    def _chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+
+def _jobs(plans: list[Plan]) -> list[NewJob]:
+    """Make jobs of the plans, with ids of their own, as an API server does with each request."""
+    made = ids.new_ids(len(plans))
+    jobs = []
+    for job_id, plan in zip(made, plans, strict=True):
+        fields = {name: value for name, value in plan.items() if name not in ("parents", "array")}
+        edges = [Dependency(made[at] if isinstance(at, int) else at, when) for at, when in plan["parents"]]
+        job = NewJob(id=job_id, depends_on=edges, **fields)
+        if plan.get("array"):
+            size, max_parallel = plan["array"]
+            job.array = NewArray(ids.new_id(), size, None, max_parallel)
+        jobs.append(job)
+    return jobs

@@ -1,0 +1,126 @@
+"""Changes to the scripts, made as they are loaded: bounds made small, and bugs built in to see that they are found.
+
+Each is a piece of text that stands exactly once where it is said to stand, and what takes its place.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+from unittest import mock
+
+from workron import chunks, scripts, submission, upkeep
+from workron.scripts import Script
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text of a file below `lua/`, and what takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+SMALL: Final = (
+    Edit("finish.lua", "WIDTH, EDGES = 13, 200", "WIDTH, EDGES = 13, 3"),
+    Edit("cancel.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("retry.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("stop.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("array.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("lib/claims.lua", "STALE_BUDGET = 1000", "STALE_BUDGET = 3"),
+    Edit("lib/claims.lua", "DUE_BUDGET = 100", "DUE_BUDGET = 2"),
+    Edit("lib/workflows.lua", "STEP = 100", "STEP = 2"),
+)
+"""What fills thousands of jobs in earnest is reached with a handful here."""
+SMALL_NUMBERS: Final = (
+    (upkeep, "EDGES", 3),
+    (upkeep, "LEASES", 2),
+    (chunks, "MAX_JOBS", 5),
+    (submission, "MAX_JOBS", 5),
+    (chunks, "MAX_EDGES", 6),
+    (submission, "MAX_EDGES", 6),
+    (submission, "ABANDONED_MS", 6000),
+)
+
+PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
+    # The lease is made by the first heartbeat: who dies before it holds a job for ever.
+    "claim-not-atomic": (Edit("lib/claims.lua", "  index(LEASES, id, until_text)\n", ""),),
+    # Who lost the lease ends the attempt of who has it now.
+    "fence-unchecked": (
+        Edit("finish.lua", "if job.status ~= 'running' or job.fence ~= fence then", "if job.status ~= 'running' then"),
+    ),
+    # Leases count from the claim, whatever heartbeats say.
+    "heartbeat-ignored": (
+        Edit("reap.lua", "if fence ~= job.fence then", "if true then"),
+        Edit(
+            "heartbeat.lua",
+            "index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))",
+            "",
+        ),
+    ),
+    # What is left of a walk over edges is remembered for a moment only, as if nobody but its worker knew of it.
+    "propagation-lost": (
+        Edit(
+            "lib/core.lua",
+            "    redis.call('RPUSH', P .. 'propagate', job.id)\n",
+            "    redis.call('RPUSH', P .. 'propagate', job.id)\n    redis.call('PEXPIRE', P .. 'propagate', '400')\n",
+        ),
+    ),
+    # Only success gives the key back.
+    "unique-leaked": (
+        Edit("lib/unique.lua", "if TERMINAL[to] or to == 'running'", "if to == 'done' or to == 'running'"),
+    ),
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Run with small bounds, and with the bug of that name."""
+    edits = (*SMALL, *(PLANTS[name] if name else ()))
+    with ExitStack() as stack:
+        for module, number, value in SMALL_NUMBERS:
+            stack.enter_context(mock.patch.object(module, number, value))
+        stack.enter_context(mock.patch.object(Script, "load", _loader(edits)))
+        yield
+
+
+@functools.cache
+def _loader(edits: Sequence[Edit]) -> Callable[..., Script]:
+    real = Script.load
+    source = _Source(edits)
+
+    @functools.cache
+    def load(name: str, *, shebang: bool) -> Script:
+        with mock.patch.object(scripts, "resources", source):
+            return real(name, shebang=shebang)
+
+    return load
+
+
+class _Source:
+    """Stands in for `importlib.resources`: the scripts with the edits made."""
+
+    def __init__(self, edits: Sequence[Edit], path: str = "") -> None:
+        self._edits = edits
+        self._path = path
+
+    def files(self, _package: str) -> "_Source":
+        return self
+
+    def __truediv__(self, name: str) -> "_Source":
+        return _Source(self._edits, f"{self._path}/{name}".lstrip("/"))
+
+    def read_text(self, encoding: str) -> str:
+        text = (resources.files("lua") / self._path).read_text(encoding)
+        for edit in self._edits:
+            if edit.file == self._path:
+                text = _edited(text, edit)
+        return text
+
+
+def _edited(text: str, edit: Edit) -> str:
+    assert text.count(edit.old) == 1, f"{edit.old!r} stands {text.count(edit.old)} times in {edit.file}"
+    return text.replace(edit.old, edit.new)

@@ -1,0 +1,88 @@
+"""One run: a seed becomes a world, a storm passes over it, and when it is over all must have ended well."""
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import fakeredis
+from consistency import Audit
+
+from .chance import chance_of, quickly
+from .plants import planted
+from .timeline import Timeline
+from .weather import STORM_S
+from .world import World
+
+DRAIN_S: Final = 120.0
+"""After the storm all jobs must have ended within this time: nobody starves."""
+SETTLE_S: Final = 3.0
+"""Then what is left over is cleared away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a seed."""
+
+    seed: int
+    problems: tuple[str, ...]
+    calls: int
+    """Commands that the server has run."""
+    jobs: int
+    took_s: float
+    """Virtual time."""
+    digest: int
+    """The same for the same seed, and for no other."""
+    trace: tuple[tuple[float, str, str, str], ...]
+
+
+def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict:
+    """Run a seed from its beginning to its verdict; what happened is kept if it fails, or is to be `traced`."""
+    timeline = Timeline()
+    with ExitStack() as stack:
+        for context in (timeline.patched(), planted(plant), chance_of(seed, timeline), quickly()):
+            stack.enter_context(context)
+        world = World(seed, timeline)
+        world.start()
+        timeline.run_until(STORM_S)
+        world.calm()
+        problems = _judge(world, _drain(world))
+        world.end()
+    trace = tuple(world.network.trace) if problems or traced else ()
+    jobs, digest = len(world.history.told.jobs), world.network.digest
+    return Verdict(seed, tuple(problems), world.server.calls, jobs, timeline.now, digest, trace)
+
+
+def _drain(world: World) -> float:
+    """Let time pass until nothing is left to do; returns how long that took."""
+    timeline = world.timeline
+    while timeline.now < STORM_S + DRAIN_S and not world.is_quiet():
+        timeline.run_until(timeline.now + 1.0)
+    waited_s = timeline.now - STORM_S
+    timeline.run_until(timeline.now + SETTLE_S)
+    return waited_s
+
+
+def _judge(world: World, waited_s: float) -> list[str]:
+    """Return what was broken of the promise, the first time that each was."""
+    history = world.history
+    problems = [*history.problems, *world.timeline.broken, *world.errors, *history.lost()]
+    unfinished = history.unfinished()
+    problems += [f"{one} {waited_s:.0f} s after the storm" for one in unfinished]
+    if not unfinished and not world.is_quiet():
+        problems.append(f"something is still under way {waited_s:.0f} s after the storm")
+    elif not unfinished:
+        problems += _audited(world)
+    return list(dict.fromkeys(problems))
+
+
+def _audited(world: World) -> list[str]:
+    async def audit() -> list[str]:
+        client = fakeredis.FakeAsyncRedis(server=world.server.fake, protocol=3)
+        try:
+            return await Audit(client, world.keys).problems()
+        finally:
+            await client.aclose()
+
+    with world.timeline.as_host(world.server):
+        return [f"audit: {problem}" for problem in asyncio.run(audit())]

@@ -1,0 +1,43 @@
+"""The simulation finds nothing in the product, and all that is built in on purpose; a seed is always the same run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.plants import PLANTS
+from simulation.run import run
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 160
+PARTS = 8
+"""Seeds are run in parts, so that several processes may share them."""
+SOON = 40
+"""A bug that was built in is found within so many seeds."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_the_storm_no_promise_is_broken(part: int) -> None:
+    for seed in range(part, SEEDS, PARTS):
+        verdict = run(seed)
+        assert verdict.problems == (), f"seed {seed}: see `python -m tests.simulation --seed {seed}`"
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_bug_that_is_built_in_is_found(plant: str) -> None:
+    found = next(seed for seed in range(SOON) if run(seed, plant).problems)
+    assert run(found).problems == ()
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "7"]
+    said = {
+        subprocess.run(
+            command, cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": salt}, stdout=subprocess.PIPE, check=True
+        ).stdout
+        for salt in ("1", "2")
+    }
+    assert len(said) == 1
+    assert f"digest {run(7).digest:08x}".encode() in said.pop()

@@ -1,0 +1,103 @@
+"""Which faults a seed has in store, and when; after the storm there are none."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from random import Random
+from typing import Final
+
+RATES: Final = (0.0, 0.0, 0.005, 0.02, 0.06)
+DEATH_RATES: Final = (0.0, 0.002, 0.01, 0.03)
+STORM_S: Final = 15.0
+"""How long faults happen."""
+
+
+class Fate(Enum):
+    """What becomes of a call."""
+
+    FINE = auto()
+    LOST = auto()
+    """It is applied, and its reply is lost."""
+    REFUSED = auto()
+    """It is not applied, and fails."""
+    LATE = auto()
+    """It fails, and is applied later nevertheless: after its repeat, perhaps."""
+    STALLED = auto()
+    """It takes longer than anybody waits for it, and all behind it on its connection too."""
+    TWICE = auto()
+    """It is applied, and much later once more."""
+    DEADLY = auto()
+    """Who made it dies before it is applied."""
+    LAST = auto()
+    """Who made it dies when it is applied."""
+
+
+class Weather:
+    """The faults of one run."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.over = False
+        self._rates = {fate: random.choice(RATES) for fate in Fate if fate is not Fate.FINE}
+        self._rates |= {fate: random.choice(DEATH_RATES) for fate in (Fate.DEADLY, Fate.LAST)}
+        self._slow = random.choice((0.0, 0.05, 0.2))
+        """Share of the calls that take long."""
+
+    def fate(self, *, changes: bool = True) -> Fate:
+        """Return what becomes of a call; nobody dies of one that only looks."""
+        if self.over:
+            return Fate.FINE
+        chance = self._random.random()
+        for fate, rate in self._rates.items():
+            chance -= rate
+            if chance < 0:
+                return fate if changes or fate not in (Fate.DEADLY, Fate.LAST) else Fate.FINE
+        return Fate.FINE
+
+    def loses_message(self) -> bool:
+        return not self.over and self._random.random() < 0.1
+
+    def delay_s(self) -> float:
+        if not self.over and self._random.random() < self._slow:
+            return self._random.uniform(0.02, 0.8)
+        return self._random.expovariate(500)
+
+    def long_delay_s(self) -> float:
+        """For a call that comes late: now and then as late as after a lease."""
+        return self._random.choice((0.05, 0.5, 2.5, 8.0)) * self._random.uniform(0.5, 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One fault of a process or of the server."""
+
+    at_s: float
+    kind: str
+    who: int
+    """Which of the processes, by number."""
+    length_s: float
+    """How long it is dead, frozen or down; for clocks, by how much they jump."""
+
+
+KINDS: Final = ("crash", "crash", "freeze", "freeze", "restart", "rollback", "server clock", "host clock", "leave")
+
+
+def blows(random: Random) -> list[Blow]:
+    """Return the faults of a run in their order."""
+    kinds = random.sample(KINDS, random.randint(1, len(KINDS)))
+    if "rollback" in kinds:  # fences grow by the server's clock where the counter was undone: one of both has to hold
+        kinds = [kind for kind in kinds if kind != "server clock"] or ["rollback"]
+    found = [_blow(random, random.choice(kinds)) for _ in range(random.choice((0, 2, 4, 8)))]
+    return sorted(found, key=lambda blow: blow.at_s)
+
+
+def _blow(random: Random, kind: str) -> Blow:
+    length_s = {
+        "crash": lambda: random.choice((0.1, 1.0, 8.0)),
+        "freeze": lambda: random.choice((0.5, 3.0, 5.0, 12.0)) * random.uniform(0.8, 1.2),
+        "restart": lambda: random.choice((0.05, 0.5, 3.0)),
+        "rollback": lambda: random.choice((0.05, 0.5, 3.0)),
+        "server clock": lambda: random.choice((-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0)),
+        "host clock": lambda: random.choice((-3600.0, 3600.0)),
+        "leave": lambda: 0.0,
+    }[kind]()
+    return Blow(random.uniform(0.5, STORM_S), kind, random.randrange(1000), length_s)

@@ -1,0 +1,99 @@
+"""The stand-in for commands: they take their time, fail now and then, and die when they are stopped or lost.
+
+A job's command says how: `work <ms> <failures>`, the attempts up to that number fail. It is as if a guardian looked
+after each: no command outlives the end of its lease, however frozen its worker is.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from workers.guardian import boottime_s
+from workers.notes import Notes
+from workers.output import OutputBuffer
+from workron.models import Claim, Outcome, Reason
+from workron.signals import happens
+
+from .history import History
+
+
+class Commands:
+    """What a worker uses of an `Executor`."""
+
+    def __init__(self, history: History) -> None:
+        self.notes = Notes()
+        self.history = history
+        self._attempts: dict[int, Run] = {}
+
+    @property
+    def attempts(self) -> Mapping[int, "Run"]:
+        return MappingProxyType(self._attempts)
+
+    def halted(self) -> bool:
+        return False
+
+    def start(self, claim: Claim, deadline: float) -> "Run":
+        run = self._attempts[claim.fence] = Run(self, claim, deadline)
+        run.task.add_done_callback(lambda _: self._attempts.pop(claim.fence))
+        return run
+
+    def renew(self, fences: Iterable[int], deadline: float) -> None:
+        for fence in fences:
+            run = self._attempts.get(fence)
+            if run is not None and run.deadline <= boottime_s():
+                run.lose()
+            elif run is not None:
+                run.deadline = deadline
+
+
+class Run:
+    """One attempt, as a worker knows it."""
+
+    def __init__(self, commands: Commands, claim: Claim, deadline: float) -> None:
+        self.claim = claim
+        self.deadline = deadline
+        self.output = OutputBuffer()
+        self.started = True
+        self.stopped = False
+        self._ended_by: Reason | None = None
+        self._told = asyncio.Event()
+        self._history = commands.history
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the command may still be there."""
+        return not self.task.done() and boottime_s() < self.deadline
+
+    def cancel(self) -> None:
+        self._end(Reason.CANCELLED)
+
+    def stop(self, *, now: bool = False) -> None:
+        if not self._told.is_set():
+            self.stopped = True
+            self._end(Reason.CANCELLED)
+
+    def lose(self) -> None:
+        self.stopped = False
+        self._end(Reason.WORKER_LOST)
+
+    def _end(self, why: Reason) -> None:
+        self._ended_by = why
+        self._told.set()
+
+    async def _run(self) -> Outcome:
+        self._history.begins(self)
+        _, length_ms, failures = (self.claim.command or "work 100 0").split()
+        length_s = int(length_ms) / 1000
+        timeout_s = self.claim.timeout_ms / 1000 if self.claim.timeout_ms else length_s + 1
+        self.output.write(f"attempt {self.claim.attempt}\n".encode())
+        await happens(self._told, within_s=min(length_s, timeout_s))
+        if self._ended_by is not None:
+            return Outcome(self._ended_by, signal=15)
+        if boottime_s() >= self.deadline and (timeout_s < length_s or self.claim.attempt <= int(failures)):
+            return Outcome(Reason.WORKER_LOST)
+        if timeout_s < length_s:
+            return Outcome(Reason.TIMEOUT, signal=15)
+        if self.claim.attempt <= int(failures):
+            return Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
+        return Outcome(None, exit_code=0)  # however late: the scheduler knows whose result counts

@@ -1,0 +1,203 @@
+"""All that takes part in a run: who is there, how they reach each other, and how faults strike them."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from redis.exceptions import ConnectionError as Away
+
+from workron.keys import Keys
+from workron.policy import Policy
+from workron.settings import Settings
+from workron.store import Store
+
+from .actors import QUEUES, ApiServer, Client, WorkerProcess, reaper
+from .chance import seeded
+from .fake_redis import Server
+from .history import History
+from .network import Client as Redis
+from .network import Network, Wire, _settle
+from .timeline import Process, Timeline
+from .weather import Blow, Fate, Weather, blows
+
+POLICY: Final = Policy(lease_ms=4000, pass_ms=1000, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
+NAMESPACE: Final = "sim"
+APIS, WORKERS, REAPERS, CLIENTS = 2, 3, 2, 2
+
+T = TypeVar("T")
+
+
+class World:
+    """All that takes part in one run."""
+
+    def __init__(self, seed: int, timeline: Timeline) -> None:
+        self.seed = seed
+        self.timeline = timeline
+        self.random = seeded(f"world {seed}")
+        self.keys = Keys(NAMESPACE)
+        self.server = Server(timeline)
+        self.weather = Weather(seeded(f"weather {seed}"))
+        self.network = Network(timeline, self.server, self.weather)
+        self.history = History(self.server, self.keys, POLICY.lease_ms)
+        self.history.moved = lambda job_id, how: self.network.note("", job_id, how)
+        self.network.applied = self._applied
+        self.network.deadly = lambda process: self._replace(process, self.random.choice((0.1, 1.0, 6.0)))
+        self.known: list[str] = []
+        """Jobs that clients were told of."""
+        self.rolled_back = False
+        self._latest_skew_s = 0.0
+        self.errors: list[str] = []
+        """What scripts were answered with that nobody should see."""
+        self._names = itertools.count()
+        self._apis: list[ApiServer] = []
+        self._processes: list[Process] = []
+        self._leaving: dict[Process, WorkerProcess] = {}
+        self._clients: list[Process] = []
+
+    def start(self) -> None:
+        """Have everybody begin, and the faults lie in wait."""
+        for start in [self._start_api] * APIS + [self._start_worker] * WORKERS + [self._start_reaper] * REAPERS:
+            start()
+        for number in range(CLIENTS):
+            self._start_client(number)
+        for blow in blows(self.random):
+            self.timeline.push(blow.at_s, None, partial(self._strike, blow))
+
+    def calm(self) -> None:
+        """End the storm: all is alive again, and calls go well."""
+        self.weather.over = True
+        self.network.note("world", "THE STORM IS OVER", "")
+        self.server.skew_s = self._latest_skew_s  # what is due by a clock that ran ahead is not waited for
+        for process in self._processes:
+            if process.frozen:
+                process.thaw()
+
+    def is_quiet(self) -> bool:
+        """Whether clients have said all they have to say, and every job has ended."""
+        keys = (self.keys.propagate, self.keys.batches, self.keys.arrays)
+        busy = any(process.alive for process in self._clients) or self.history.unfinished()
+        return not busy and not any(self.server.get(key) for key in keys)
+
+    def end(self) -> None:
+        for process in [*self._processes, *self._clients]:
+            process.kill()
+
+    def _applied(self, command: Any, answer: Any) -> None:
+        if isinstance(answer, Exception) and self.server.script:
+            self.errors.append(f"{self.server.script} was answered with an error: {answer}")
+        self.history.applied(command, answer)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def store(self, process: Process) -> Store:
+        return Store(Wire(Redis(self.network, process)), namespace=NAMESPACE, policy=POLICY, shebang=False)
+
+    def _process(self, kind: str, again: Callable[[], None]) -> Process:
+        process = Process(self.timeline, f"{kind}{next(self._names)}")
+        process.ended = lambda: self._replace(process, 1.0)
+        process.again = again
+        self._processes.append(process)
+        return process
+
+    def _replace(self, process: Process, after_s: float) -> None:
+        """End a process, and start another one in its place after a while."""
+        process.kill()
+        if process in self._processes:
+            self._processes.remove(process)
+            self._apis = [api for api in self._apis if api.process is not process]
+            self._leaving.pop(process, None)
+            self.timeline.after(after_s, process.again)
+
+    def _start_api(self) -> None:
+        self._apis.append(ApiServer(self, self._process("api", self._start_api)))
+
+    def _start_worker(self) -> None:
+        process = self._process("worker", self._start_worker)
+        settings = _settings().model_copy(update={"worker_name": process.name})
+        actor = self._leaving[process] = WorkerProcess(self, process, settings)
+        process.start(actor.run())
+
+    def _start_reaper(self) -> None:
+        process = self._process("reaper", self._start_reaper)
+        process.start(reaper(self, process, POLICY.pass_ms / 1000))
+
+    def _start_client(self, number: int) -> None:
+        process = Process(self.timeline, f"client{number}")
+        process.ended = process.kill
+        self._clients.append(process)
+        process.start(Client(self, process, seeded(f"client {number} {self.seed}"), requests=8).run())
+
+    async def ask(self, client: Process, api: int, handle: Callable[[Store], Awaitable[T]]) -> T:
+        """Have an API server do something, and bring the answer back, over a network that loses things."""
+        answer: asyncio.Future[T] = client.loop.create_future()
+        fate = self.weather.fate()
+        server = self._apis[api % len(self._apis)] if self._apis else None
+        if server is None or fate is Fate.REFUSED:
+            raise Away("no API answers")
+
+        def begin() -> None:
+            server.process.loop.create_task(handle(server.store)).add_done_callback(end)
+
+        def end(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                return
+            value = task.exception() or task.result()
+            if fate in (Fate.LOST, Fate.LATE):
+                return
+            back = asyncio.Handle(_settle, (answer, value), client.loop)
+            self.timeline.push(self.timeline.now + self.weather.delay_s(), client, back)
+
+        there = asyncio.Handle(begin, (), server.process.loop)
+        self.timeline.push(self.timeline.now + self.weather.delay_s(), server.process, there)
+        return await answer
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, blow: Blow) -> None:
+        process = self._processes[blow.who % len(self._processes)] if self._processes else None
+        match blow.kind:
+            case "restart":
+                self.network.restart(blow.length_s, None)
+            case "rollback":
+                self._remember(blow)
+            case "server clock":
+                self.server.skew_s += blow.length_s
+                self._latest_skew_s = max(self._latest_skew_s, self.server.skew_s)
+                self.history.steady = False
+                self.network.note("redis", "CLOCK", f"{blow.length_s:+g} s")
+            case _ if process is not None:
+                self._strike_process(blow, process)
+
+    def _strike_process(self, blow: Blow, process: Process) -> None:
+        self.network.note(process.name, blow.kind.upper(), f"{blow.length_s:.1f} s")
+        match blow.kind:
+            case "crash":
+                self._replace(process, blow.length_s)
+            case "freeze":
+                process.freeze()
+                self.timeline.after(blow.length_s, process.thaw)
+            case "host clock":
+                process.skew_s += blow.length_s
+            case "leave" if process in self._leaving:
+                handle = asyncio.Handle(self._leaving[process].leave, (), process.loop)
+                self.timeline.push(self.timeline.now, process, handle)
+
+    def _remember(self, blow: Blow) -> None:
+        """Have the server restart in a moment with the state that it has now."""
+        state, told = self.server.state(), self.history.save()
+
+        def restart() -> None:
+            self.rolled_back = True
+            self.network.restart(blow.length_s, state)
+            self.history.roll_back(told)
+
+        self.timeline.after(self.random.choice((0.01, 0.1, 1.0, 3.0)), restart)
+
+
+def _settings() -> Settings:
+    """Settings of a worker, whatever the environment says."""
+    lease_s = POLICY.lease_ms / 1000
+    times = {"lease": lease_s, "heartbeat": lease_s / 3, "drain_timeout": 1.0}
+    return Settings.model_validate({"slots": 2, "queues": [*QUEUES], "data_dir": "unused", **times})
