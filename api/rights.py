@@ -39,8 +39,10 @@ async def submit(store: "Store", caller: Caller, jobs: Sequence[NewJob]) -> None
         return
     use_queues(caller, (job.queue for job in jobs))
     for job in jobs:
-        _own_key(caller, "unique", None if job.unique is None else job.unique.key)
-        _own_key(caller, "concurrency", None if job.concurrency is None else job.concurrency.key)
+        if job.unique is not None:
+            _own_key(caller, "unique", ":", *job.unique.key.partition(":"))
+        if job.concurrency is not None:  # queues have dots, and these keys no colons
+            _own_key(caller, "concurrency", ".", *job.concurrency.key.rpartition("."))
     own = {job.id for job in jobs}
     others = sorted({edge.job for job in jobs for edge in job.depends_on} - own)
     queues = await store.queues_of(others)
@@ -49,12 +51,11 @@ async def submit(store: "Store", caller: Caller, jobs: Sequence[NewJob]) -> None
         raise UnknownDependency(unknown[:100])
 
 
-def _own_key(caller: Caller, kind: str, key: str | None) -> None:
-    """Keys are common to all queues: with a limited one, a submitter could hold up or replace the jobs of others."""
-    if key is not None and not caller.sees(key.partition(":")[0]):
-        like = f"{min(caller.queues or ())}:{key}"
-        message = f"with this key, {kind} keys begin with one of its queues and a colon, like {like}"
-        raise Forbidden(message, queue=key.partition(":")[0])
+def _own_key(caller: Caller, kind: str, mark: str, queue: str, found: str, rest: str) -> None:
+    """Keys are common to all queues: with any of them, a submitter could hold up or replace the jobs of others."""
+    if not found or not caller.sees(queue):
+        like = f"{min(caller.queues or ())}{mark}{rest or queue}"
+        raise Forbidden(f"with this key, {kind} keys begin with one of its queues, like {like}", queue=queue or None)
 
 
 def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:
