@@ -68,7 +68,8 @@ class Trail:
             written = await self._write()
             if not written and self._closing.is_set():
                 return
-            pause_s = 0.0 if written else _AGAIN_S
+            many = len(self._waiting) >= MOST_AT_ONCE
+            pause_s = _AGAIN_S if not written else 0.0 if many else _EVERY_S
 
     async def _write(self) -> bool:
         """Write the oldest entries; returns False if they have to wait."""
