@@ -5,6 +5,7 @@
     │   ├── UnknownDependency    depends_on names a job that does not exist
     │   ├── DependencyCycle      a workflow's jobs wait for each other
     │   └── TooLarge             over one of the documented limits
+    ├── Forbidden            the API key lacks a scope or a queue
     ├── NotFound             no such job or workflow
     ├── Conflict             the state of the job, or its run, forbids it
     │   ├── IdempotencyConflict  the key was used before with another body
@@ -63,6 +64,15 @@ class DependencyCycle(InvalidRequest):
 
 class TooLarge(InvalidRequest):
     """Over a documented limit: body size, jobs per submission, edges per job."""
+
+
+class Forbidden(WorkronError):
+    """The API key may not do this; `scopes` are those of which one is missing, or `queue` is the one it lacks."""
+
+    def __init__(self, message: str, *, scopes: Sequence[str] = (), queue: str | None = None) -> None:
+        super().__init__(message)
+        self.scopes = tuple(scopes)
+        self.queue = queue
 
 
 class NotFound(WorkronError):

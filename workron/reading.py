@@ -16,7 +16,7 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
+from workron.models import DEFAULT_QUEUE, Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
 
 log = structlog.get_logger()
 
@@ -87,6 +87,14 @@ class Reader:
     async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
         replies = await self.read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         return [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+
+    async def queues_of(self, ids: Sequence[str]) -> list[str | None]:
+        """Return the queues of these jobs, None for those that are not stored."""
+        rows = await self.read([("HMGET", self._keys.job(job_id), "status", "queue") for job_id in ids])
+        return [
+            None if isinstance(row, Exception) or row[0] is None else decode.text(row[1]) or DEFAULT_QUEUE
+            for row in rows
+        ]
 
     async def missing(self, ids: Sequence[str]) -> list[str]:
         """Return which of these jobs are not stored."""
@@ -187,6 +195,7 @@ class Reader:
             stopped_by=cause or None,
             final=decode.text(row.get("final")),
             holds=decode.text(row.get("holds")) or "",
+            key=decode.text(row.get("key")),
         )
 
     async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:

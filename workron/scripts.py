@@ -24,7 +24,8 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
      "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey"}
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey",
+     "revoke"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -253,6 +254,15 @@ class Scripts:
 
     async def survey(self, since: str, hash_name: str, ids: Sequence[Arg]) -> Any:
         return await self._run("survey", since, hash_name, *ids)
+
+    async def grant(self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]) -> Any:
+        return await self._run("grant", key_id, name, ttl_ms, most, kept_ms, *fields)
+
+    async def revoke(self, key_id: str) -> Any:
+        return await self._run("revoke", key_id)
+
+    async def note(self, most: int, entries: Sequence[Arg]) -> Any:
+        return await self._run("note", most, *entries)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     )
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
 
+    audit_entries: int = Field(
+        10_000, ge=0, le=1_000_000, description="entries that `workron audit` keeps of what people did; 0: none"
+    )
+
     max_pending: Limit = Field(
         None,
         description="most jobs that wait in a queue without a limit of its own; kept in Redis for all API servers "

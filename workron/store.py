@@ -6,6 +6,8 @@
     Store.schedules  put, read, list, delete schedules               what the API and the reaper call
     Store.doctor     examine, and repair                             what `workron doctor` calls
     Store.glance     look at some jobs in turn, and mend them        what the reaper calls
+    Store.access     grant, revoke, find API keys                    what the API calls
+    Store.record     what people did through the API                 what the API calls
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from workron import ids
+from workron.access import Access
 from workron.actions import Actions
 from workron.arrays import Arrays
 from workron.attempts import Attempts
@@ -51,6 +54,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.queues import Queues
 from workron.reading import Reader
+from workron.record import Record
 from workron.schedules.book import ScheduleBook
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
@@ -97,6 +101,8 @@ class Store:
         self._feed = Feed(connection, self._keys)
         self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.schedules: Final = ScheduleBook(connection, self._keys, self._scripts)
+        self.access: Final = Access(connection, self._keys, self._scripts)
+        self.record: Final = Record(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
@@ -217,6 +223,8 @@ class Store:
         flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if [job for job in jobs if job.final] else "")
         if flags:
             _mark(jobs, "w")
+        if workflow_id and jobs[0].key:
+            flags += f"@{jobs[0].key}"
         return await self._submitter.submit(
             jobs, workflow=workflow_id, name=workflow or "", flags=flags, idempotency=idempotency
         )
@@ -257,6 +265,9 @@ class Store:
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.jobs(job_ids)
+
+    async def queues_of(self, job_ids: Sequence[str]) -> list[str | None]:
+        return await self._reader.queues_of(job_ids)
 
     async def list_jobs(self, where: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
         return await self._listing.page(where, limit, cursor)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
+from workron import decode
 from workron.connection import Connection
 from workron.keys import Keys
 from workron.models import Claim
@@ -30,6 +31,8 @@ class Grant:
     workflow: str
     job: str
     fence: str
+    key: str | None = None
+    """Id of the API key that the job was submitted with: with the token nobody may do more than with that."""
 
 
 class Tokens:
@@ -62,9 +65,18 @@ class Tokens:
             return None
         if len(expiry) > 12 or int(expiry) < time.time():
             return None
-        held = await self._connection.call("GET", self._keys.heartbeat(job))
+        held, about = await self._connection.pipeline(
+            [("GET", self._keys.heartbeat(job)), ("HMGET", self._keys.job(job), "key", "array")]
+        )
+        if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: nobody knows what it may do
+            return None
         words = (held or b"").decode().split(" ")
-        return Grant(workflow, job, fence) if len(words) == 3 and words[1] == fence else None
+        if len(words) != 3 or words[1] != fence:
+            return None
+        key, array = about
+        if key is None and array is not None:  # a task: its array has what all have in common
+            key = await self._connection.call("HGET", self._keys.job(array.decode().split(" ")[0]), "key")
+        return Grant(workflow, job, fence, decode.text(key))
 
     async def _current(self) -> bytes:
         if time.monotonic() - self._asked_s > _REMEMBERED_S:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import openapi, problems, schemas
+from api.callers import READ, WORK, ScopedRoute, caller_of, needs
 from api.context import Context, context_of
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
@@ -18,7 +19,7 @@ from workron.times import rfc3339
 if TYPE_CHECKING:
     from workron.store import Health
 
-router = APIRouter(tags=["system"])
+router = APIRouter(route_class=ScopedRoute, tags=["system"])
 
 _PING_TIMEOUT_S: Final = 1.0
 _LEAST_FREE: Final = 1024**3
@@ -31,14 +32,18 @@ _ROLLBACK_SHOWN_S: Final = 24 * 3600.0
     operation_id="list_queues",
     response_model=schemas.QueueList,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ, WORK),
 )
 async def list_queues(request: Request) -> Response:
     """List queues and how many jobs each has in each status."""
-    queues = await context_of(request).store.queues()
+    caller = caller_of(request)
+    queues = [queue for queue in await context_of(request).store.queues() if caller.sees(queue.name)]
     return schemas.json_response(schemas.list_document(map(schemas.queue_document, queues)))
 
 
-@router.get("/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}))
+@router.get(
+    "/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}), openapi_extra=needs()
+)
 async def livez() -> Response:
     """Tell that this process answers."""
     return schemas.json_response({"status": "ok"})
@@ -49,6 +54,7 @@ async def livez() -> Response:
     operation_id="readyz",
     response_model=schemas.Alive,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE, problems.STORE_FULL),
+    openapi_extra=needs(),
 )
 async def readyz(request: Request) -> Response:
     """Tell whether work can be taken: the store answers, and its disk has room."""
@@ -66,6 +72,7 @@ async def readyz(request: Request) -> Response:
     operation_id="health",
     response_model=schemas.Health,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def health(request: Request) -> Response:
     """Tell how the system is, and what keeps it from keeping its promise."""
