@@ -101,7 +101,7 @@ class Store:
         """Build the store of `settings.redis`; nothing is sent yet."""
         if settings.redis is None:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
-        connection = Connection.open(settings.redis.get_secret_value())
+        connection = Connection.open(settings.redis.get_secret_value(), key=Keys(settings.namespace).meta)
         return cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
 
     async def __aenter__(self) -> Self:

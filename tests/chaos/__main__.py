@@ -13,8 +13,8 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest has it
 
 from tests.chaos.faults import WEIGHTS
-from tests.chaos.grounds import GROUNDS
 from tests.chaos.harness import PACE_S, Run
+from tests.chaos.topologies import GROUNDS
 
 EXAMPLES: Final = """
 examples:

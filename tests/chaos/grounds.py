@@ -53,4 +53,3 @@ class Ground:
 
 
 KEYS: Final = Keys(NAMESPACE)
-GROUNDS: Final[dict[str, type[Ground]]] = {"single": Ground}

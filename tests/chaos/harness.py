@@ -11,11 +11,12 @@ from consistency import Audit
 from tests.chaos.account import Account
 from tests.chaos.deployment import Deployment, Size, api_ports
 from tests.chaos.faults import WEIGHTS, Faults, plan
-from tests.chaos.grounds import GROUNDS, KEYS, Ground
+from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.judge import judge, recovery
 from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
+from tests.chaos.topologies import GROUNDS
 from workron.models import TERMINAL, Status
 
 REST_S: Final = 120.0

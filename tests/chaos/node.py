@@ -13,27 +13,29 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 READY_S = 20.0
+OPTIONS = ("bind 127.0.0.1", "appendonly yes", "appendfsync always", 'save ""', "logfile redis.log")
 
 
 class Node:
     """A server on a port of 127.0.0.1, and on a unix socket by which the tests are its administrator."""
 
-    def __init__(self, folder: Path, *options: str, binary: str = "redis-server", tls: bool = False) -> None:
+    def __init__(self, folder: Path, *directives: str, binary: str = "redis-server", tls: bool = False) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.port = free_port()
-        port = ("--port", "0", "--tls-port", str(self.port)) if tls else ("--port", str(self.port))
-        self._command = [
-            *(binary, *port, "--bind", "127.0.0.1", "--unixsocket", str(folder / "redis.sock"), "--dir", str(folder)),
-            *("--appendonly", "yes", "--appendfsync", "always", "--save", "", "--logfile", "redis.log", *options),
-        ]
+        self._binary = binary
+        lines = (f"port {0 if tls else self.port}", *([f"tls-port {self.port}"] if tls else []), *OPTIONS, *directives)
+        (folder / "redis.conf").write_text("\n".join((f"dir {folder}", f"unixsocket {folder}/redis.sock", *lines, "")))
         self._process: subprocess.Popen[bytes] | None = None
         self.admin = Redis(unix_socket_path=str(folder / "redis.sock"), protocol=3, socket_timeout=READY_S)
 
     async def start(self) -> None:
         """Start it, and wait until it has loaded its data."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, cwd=self.folder)  # noqa: ASYNC220
+        self._process = self._run()
         await self.until(self._answers, "the server")
+
+    def _run(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([self._binary, "redis.conf"], stdout=subprocess.DEVNULL, cwd=self.folder)
 
     async def _answers(self) -> bool:
         assert self._process
@@ -55,6 +57,10 @@ class Node:
     async def info(self, section: str) -> dict[str, Any]:
         found: dict[str, Any] = await self.admin.info(section)
         return found
+
+    async def ask(self, *words: str | int) -> Any:
+        """Send a command as the administrator."""
+        return await self.admin.execute_command(*words)
 
     @property
     def alive(self) -> bool:
