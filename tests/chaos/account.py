@@ -51,7 +51,9 @@ class Account:
     recovery_p50_s: float = 0.0
     recovery_p99_s: float = 0.0
     recovery_max_s: float = 0.0
-    """From a fault to the next end of a job that was submitted after it."""
+    """From a fault to the next end of a job that was submitted after it; other faults may come meanwhile."""
+    recovery_of: dict[str, list[float]] = field(default_factory=dict)
+    """The median and the longest, by kind of fault."""
 
     events: int = 0
     events_missed: int = 0
@@ -78,14 +80,16 @@ class Account:
         return found
 
     def json(self) -> str:
-        return json.dumps({**asdict(self), "good": not self.wrong}, indent=2)
+        rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        rounded["recovery_of"] = {kind: [round(s, 3) for s in found] for kind, found in self.recovery_of.items()}
+        return json.dumps({**rounded, "good": not self.wrong}, indent=2)
 
     def table(self) -> str:
         rows = []
         for name, value in asdict(self).items():
             shown = value
             if isinstance(value, dict):
-                shown = ", ".join(f"{key} {count}" for key, count in value.items())
+                shown = ", ".join(f"{key} {_shown(count)}" for key, count in value.items())
             elif isinstance(value, list):
                 shown = "\n    ".join(["", *value[:20]]) if value else "nothing wrong"
             elif isinstance(value, float):
@@ -93,6 +97,11 @@ class Account:
             bad = "  ← must not be" if name in self.wrong else ""
             rows.append(f"{name.replace('_', ' '):24} {shown}{bad}")
         return "\n".join(rows)
+
+
+def _shown(value: Any) -> str:
+    is_range = isinstance(value, list) and all(isinstance(one, float) for one in value)
+    return "/".join(f"{one:.1f}" for one in value) if is_range else str(value)
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -59,8 +59,8 @@ class Faults:
 
     def __init__(self, deployment: Deployment, ground: Ground, proxies: Sequence[Proxy], seed: int) -> None:
         self.done: Counter[str] = Counter()
-        self.at: list[float] = []
-        """When each fault began, s since the epoch."""
+        self.at: list[tuple[float, str]] = []
+        """When each fault began, s since the epoch, and its kind."""
         self._deployment = deployment
         self._ground = ground
         self._proxies = proxies
@@ -80,7 +80,7 @@ class Faults:
     async def _do(self, fault: Fault) -> None:
         do: Callable[[Fault], Awaitable[object]] = getattr(self, f"_{fault.kind.replace('-', '_')}")
         self.done[fault.kind] += 1
-        self.at.append(time.time())
+        self.at.append((time.time(), fault.kind))
         with suppress(RedisError, OSError):  # the server is away for another reason
             await do(fault)
 
@@ -135,7 +135,7 @@ class Faults:
 
     async def _move(self, fault: Fault) -> None:
         async with self._server:
-            await self._ground.move()
+            await self._ground.move(fault.lasts_s)
 
     async def _rolling_restart(self, fault: Fault) -> None:
         await self._deployment.roll()

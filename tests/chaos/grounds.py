@@ -43,8 +43,8 @@ class Ground:
     async def settled(self) -> None:
         """Return when the servers agree again on who has the data."""
 
-    async def move(self) -> None:
-        """Let another server take over."""
+    async def move(self, lasts_s: float = 0.0) -> None:
+        """Let another server take over; where that takes time, for so long."""
         raise NotImplementedError
 
     async def aclose(self) -> None:

@@ -30,6 +30,8 @@ _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _STORED: Final = frozenset({200, 201})
 """200: the answer to a repeated request, or the job that has the unique key."""
 _PAUSE_S: Final = 0.2
+ANSWER_S: Final = 3.0
+"""How long a client waits for an answer before it asks again: servers give theirs within 2 s."""
 
 
 class Load:
@@ -57,7 +59,7 @@ class Load:
         self._http = httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             headers={"authorization": f"Bearer {API_KEY}"},
-            timeout=8,
+            timeout=ANSWER_S,
             trust_env=False,
             limits=httpx2.Limits(keepalive_expiry=5),
         )

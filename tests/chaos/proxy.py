@@ -29,10 +29,10 @@ class Link:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.cut()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            self.cut()
 
     async def _requests(self, reader: asyncio.StreamReader) -> None:
         while data := await reader.read(CHUNK):

@@ -28,6 +28,7 @@ class Events:
         """The last one that was told of each job."""
         self.undone = 0
         """Entries that a server no longer had: history that was rolled back."""
+        self._claims_undone: Counter[str] = Counter()
         self.missed = 0
         """Entries that had left the stream before they were read here."""
 
@@ -59,7 +60,7 @@ class Events:
             self.missed += 1
         gone = [name for name in self.entries if _order(name) >= first and name not in there]
         for name in gone:
-            del self.entries[name]
+            self._claims_undone.update(self.entries.pop(name).get("running", ()))
         self.undone += len(gone)
         for name, fields in there.items():
             if name not in self.entries:
@@ -87,7 +88,7 @@ class Events:
 
     def attempts(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each job was claimed, and how many of those attempts were brought to an end, good or bad."""
-        claims: Counter[str] = Counter()
+        claims = self._claims_undone.copy()  # their commands ran all the same
         concluded: Counter[str] = Counter()
         runs: set[str] = set()
         for told in self.entries.values():

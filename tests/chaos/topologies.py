@@ -133,7 +133,7 @@ class Failover(Ground):
         self._at = found[0]
         return True
 
-    async def move(self) -> None:
+    async def move(self, lasts_s: float = 0.0) -> None:
         await next(self._ways)()
         await self.settled()
 
@@ -141,7 +141,7 @@ class Failover(Ground):
         """The primary dies, and comes back when another one has its place."""
         node = self._at
         node.kill()
-        await self._another_than(node)
+        await self.another_than(node)
         await node.start()
 
     async def _freeze(self) -> None:
@@ -149,11 +149,13 @@ class Failover(Ground):
         node = self._at
         node.signal(signal.SIGSTOP)
         try:
-            await self._another_than(node)
+            await self.another_than(node)
         finally:
             node.signal(signal.SIGCONT)
 
-    async def _another_than(self, node: Node) -> None:
+    async def another_than(self, node: Node) -> None:
+        """Wait until the sentinels name another primary than this one."""
+
         async def elected() -> bool:
             return node.port not in {await sentinel.primary() for sentinel in self.sentinels}
 
@@ -201,8 +203,9 @@ class Cluster(Ground):
         states = [await node.ask("CLUSTER", "INFO") for node in self.nodes]
         return all(b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state for state in map(_bytes, states))
 
-    async def move(self) -> None:
+    async def move(self, lasts_s: float = 0.0) -> None:
         await self.begin_move()
+        await asyncio.sleep(lasts_s)
         await self.finish_move()
 
     async def begin_move(self) -> None:
