@@ -8,8 +8,8 @@ that its caller declares safe to repeat.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from redis import exceptions
@@ -20,6 +20,7 @@ from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
 from workron.lane import Command, Lane
+from workron.places import place_of, plain_url
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BUDGET_S: Final = 1.8
@@ -37,14 +38,26 @@ _AWAY: Final = (
     exceptions.AskError,
     OSError,
 )
-_AWAY_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN")
+_AWAY_CODES: Final = (
+    *("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN"),
+    "UNBLOCKED",  # a call that waited while its server became a replica
+)
+_NOT_BEGUN: Final = (
+    exceptions.AskError,
+    exceptions.TryAgainError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+    exceptions.ReadOnlyError,
+    exceptions.BusyLoadingError,
+)
+"""Said before anything of a call was done: it may be made again, whatever it is."""
 _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
 
 def build_client(url: str) -> Redis:
-    """Return a client for `redis://`, `rediss://` or `unix://` that never retries by itself."""
+    """Return a client for any URL of ours that never retries by itself, nor looks for a primary."""
     pool = BlockingConnectionPool.from_url(
-        url,
+        plain_url(url),
         max_connections=16,
         timeout=SOCKET_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
@@ -76,9 +89,9 @@ class Connection:
     All share one lane, and so the order in which they were made.
     """
 
-    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = BUDGET_S) -> None:
+    def __init__(self, client: Redis, *, url: str | None = None, key: str = "", budget_s: float = BUDGET_S) -> None:
         self._client = client
-        self._url = url
+        self._place = None if url is None else place_of(url, client.connection_pool, key)
         self._budget_s = budget_s
         self._lane: Lane | None = None
         self._opening = asyncio.Lock()
@@ -86,10 +99,13 @@ class Connection:
             client.response_callbacks.clear()
 
     @classmethod
-    def open(cls, url: str, *, budget_s: float = BUDGET_S) -> "Connection":
+    def open(cls, url: str, *, key: str = "", budget_s: float = BUDGET_S) -> "Connection":
+        """Make ready for the server, or the servers, of a URL; `key` is one of ours, by which a cluster is asked."""
         try:
-            return cls(build_client(url), url=url, budget_s=budget_s)
-        except ValueError as error:
+            client = build_client(url)
+            client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
+            return cls(client, url=url, key=key, budget_s=budget_s)
+        except (ValueError, TypeError) as error:
             raise StoreRefused(f"this is not a Redis URL: {error}") from error
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
@@ -102,7 +118,8 @@ class Connection:
             return await lane.send(command)
         except (exceptions.RedisError, OSError) as error:
             failed = self._failed(error)
-            if not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
+            repeats = repeat or isinstance(error, _NOT_BEGUN)
+            if not repeats or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
                 raise failed from error
         spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
@@ -115,7 +132,7 @@ class Connection:
         return answers
 
     async def _execute(self, command: Command) -> Any:
-        if self._url is None:
+        if self._place is None:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call] # redis-py
         lane = self._lane
         if lane is None or lane.closed:
@@ -123,7 +140,7 @@ class Connection:
         return await lane.send(command)
 
     async def _execute_all(self, commands: Sequence[Command]) -> list[Any]:
-        if self._url is None:
+        if self._place is None:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 pipe.execute_command(*command)
@@ -137,10 +154,10 @@ class Connection:
         return answers
 
     async def _open_lane(self) -> Lane:
+        assert self._place is not None  # noqa: S101 - an injected client has no lane
         async with self._opening:
             if self._lane is None or self._lane.closed:
-                made = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py
-                self._lane = await Lane.open(made, self._budget_s)
+                self._lane = await self._place.open(self._budget_s)
             return self._lane
 
     def _close_lane(self) -> None:
@@ -148,8 +165,11 @@ class Connection:
             self._lane.close()
 
     def _failed(self, error: Exception) -> Exception:
-        if isinstance(error, exceptions.ReadOnlyError):
-            self._close_lane()  # the server is a replica by now: the address may lead to another one
+        """Translate; where another server has our keys by now, the next call looks for it."""
+        if isinstance(error, exceptions.MovedError) and self._place is not None:
+            self._place.moved(error)
+        if isinstance(error, exceptions.MovedError | exceptions.ReadOnlyError) and self._lane is not None:
+            self._lane.retire()
         return _translate(error)
 
     async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
@@ -162,7 +182,8 @@ class Connection:
                         return await run()
                     except (exceptions.RedisError, OSError) as error:
                         last = self._failed(error)
-                        if not repeat or type(last) is not StoreUnavailable:
+                        repeats = repeat or isinstance(error, _NOT_BEGUN)
+                        if not repeats or type(last) is not StoreUnavailable:
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                     pause_s *= 2
@@ -173,10 +194,11 @@ class Connection:
     @asynccontextmanager
     async def own(self) -> AsyncIterator["Connection"]:
         """Give a connection of its own, for commands that block (at most `BLOCK_S` seconds)."""
-        if self._url is None:  # an injected client (fakeredis): its calls never block the server
+        if self._place is None:  # an injected client (fakeredis): its calls never block the server
             yield self
             return
-        connection = Connection(self._client, url=self._url, budget_s=SOCKET_TIMEOUT_S)
+        connection = Connection(self._client, budget_s=SOCKET_TIMEOUT_S)
+        connection._place = self._place
         try:
             yield connection
         finally:
@@ -184,15 +206,41 @@ class Connection:
 
     async def messages(self, channel: str) -> AsyncIterator[str]:
         """Yield messages published on a channel; raises StoreUnavailable when the subscription breaks."""
+        subscribed = self._pushed(channel) if self._place is not None else self._published(channel)
+        try:
+            async with aclosing(subscribed):
+                async for message in subscribed:
+                    yield message.decode()
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failed(error) from error
+
+    async def _pushed(self, channel: str) -> AsyncGenerator[bytes, None]:
+        assert self._place is not None  # noqa: S101
+        news: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
+        lane = await self._place.open(SOCKET_TIMEOUT_S)
+        lane.on_push = news.put_nowait
+        try:
+            await lane.send(("SUBSCRIBE", channel))
+            while True:
+                try:
+                    pushed = await asyncio.wait_for(news.get(), BLOCK_S)
+                except TimeoutError:
+                    await lane.send(("PING",))  # it may be half open
+                    continue
+                if pushed is None:
+                    raise exceptions.ConnectionError("the subscription was closed")
+                if pushed[0] == b"message":
+                    yield pushed[2]
+        finally:
+            lane.close()
+
+    async def _published(self, channel: str) -> AsyncGenerator[bytes, None]:
         async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
-            try:
-                await subscription.subscribe(channel)
-                while True:
-                    message = await subscription.get_message(timeout=BLOCK_S)
-                    if message is not None:
-                        yield message["data"].decode()
-            except (exceptions.RedisError, OSError) as error:
-                raise _translate(error) from error
+            await subscription.subscribe(channel)
+            while True:
+                message = await subscription.get_message(timeout=BLOCK_S)
+                if message is not None:
+                    yield message["data"]
 
     async def _aclose_lane(self) -> None:
         if self._lane is not None:

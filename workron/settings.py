@@ -48,7 +48,8 @@ class Settings(BaseSettings):
     )
 
     redis: SecretStr | None = Field(
-        None, description="URL of a Redis server of your own: redis://, rediss:// or unix://"
+        None,
+        description="URL of a Redis of your own: redis://, rediss:// or unix://; redis+sentinel:// or redis+cluster://",
     )
     namespace: str = Field(
         "default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="separates schedulers that share a server"

@@ -116,7 +116,7 @@ class Store:
         """Build the store of `settings.redis`; nothing is sent yet."""
         if settings.redis is None:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
-        connection = Connection.open(settings.redis.get_secret_value())
+        connection = Connection.open(settings.redis.get_secret_value(), key=Keys(settings.namespace).meta)
         store = cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
         store._scripts.load()
         return store
