@@ -41,7 +41,7 @@ class Tokens:
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
         self._keys = keys
-        self._secret = b""
+        self._secret: bytes | None = None
         self._asked_s = -_REMEMBERED_S
 
     async def equip(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
@@ -51,6 +51,8 @@ class Tokens:
         try:
             secret = await self._current()
         except Exception:  # noqa: BLE001 - a claim is worth more than its token
+            return claims
+        if secret is None:
             return claims
         return tuple(_equipped(claim, secret) if "workflow" in claim.more else claim for claim in claims)
 
@@ -78,8 +80,9 @@ class Tokens:
             key = await self._connection.call("HGET", self._keys.job(array.decode().split(" ")[0]), "key")
         return Grant(workflow, job, fence, decode.text(key))
 
-    async def _current(self) -> bytes:
-        if time.monotonic() - self._asked_s > _REMEMBERED_S:
+    async def _current(self) -> bytes | None:
+        """Return the secret; None if Redis was set back to a time before it while it was asked."""
+        if self._secret is None or time.monotonic() - self._asked_s > _REMEMBERED_S:
             secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
             if secret is None:  # two who make one at once agree on the first
                 await self._connection.call("HSETNX", self._keys.meta, "token_secret", secrets.token_hex(32))
