@@ -125,6 +125,39 @@ do
     end
   end
 
+  local LIMITS = { 'max_pending', 'max_running', 'rate_jobs', 'rate_per_ms' }
+
+  -- A queue, by its name: whether claims know of its gates, and what it is limited to can be read.
+  function INSPECT.queue(name, fault)
+    local key = queue_key(name)
+    for _, field in ipairs(LIMITS) do
+      local value = redis.call('HGET', key, field)
+      if value and not string.find(value, '^%d+$') then
+        fault('malformed', field .. ' ' .. value, function()
+          redis.call('HDEL', key, field)
+        end)
+      end
+    end
+    local gates = redis.call('HMGET', key, 'paused', 'max_running', 'rate_jobs')
+    if (gates[1] or gates[2] or gates[3]) and not is_gated(name) then
+      fault('ungated', name, function()
+        note_gate(name, true)
+        meta = nil
+      end)
+    end
+  end
+
+  -- An Idempotency-Key, with its scope: whether its entry can be read (see submissions and schedules).
+  function INSPECT.idempotency(name, fault)
+    local key = P .. 'idempotency:' .. name
+    local value = redis.call('GET', key) or ''
+    if value ~= '' and not string.find(value, '^%S+ %S+ %d+ ?%S*$') and not string.find(value, '^%S+ %d+ ?%S*$') then
+      fault('malformed', value, function()
+        redis.call('DEL', key)
+      end)
+    end
+  end
+
   -- A workflow, by its id.
   function INSPECT.workflow(id, fault)
     local key = workflow_key(id)

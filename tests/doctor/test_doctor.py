@@ -143,7 +143,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("orphan", written("job:0000000000000000000000:output:5", "what was said")),
     ("orphan", written("job:{done}:output:5", "what was said")),
     ("no-ttl", written("unique:u", "{unique} 1")),
-    ("no-ttl", written("idempotency:a:b", "x")),
+    ("no-ttl", written("idempotency:a:b", "print {done} 1")),
     ("wrong-type", written("queue:default:cancelled", "x")),
     ("wrong-type", written("job:{running}", "x")),
     ("miscounted", field("queue:default", "pending", "77")),
@@ -151,6 +151,9 @@ BREAKS: list[tuple[str, Break]] = [
     ("miscounted", field("workflow:{workflow}", "pending", "5")),
     ("miscounted", field("concurrency:k", "jobs", "9")),
     ("miscounted", field("queue:default", "held", "9")),
+    ("malformed", field("queue:default", "max_running", "many")),
+    ("malformed", written("idempotency:a:c", "what?")),
+    ("ungated", field("queue:default", "max_running", "2")),
     ("fence-behind", field("meta", "fence", "5")),
     ("quarantined", lambda patient: patient.redis.sadd(patient.keys.quarantine, patient.done)),
 ]

@@ -106,6 +106,12 @@ KINDS: Final = {
         "it is renamed to `set-aside:…`, and made anew from what the jobs say",
     ),
     "miscounted": Kind("a count is wrong", _BROKEN_MIDWAY, "it is corrected by the difference"),
+    "malformed": Kind("a limit, or an entry, can't be read", _EDITED, "it is removed"),
+    "ungated": Kind(
+        "a queue is paused or limited, and claims do not know of it",
+        "Redis lost writes, or `meta` was edited",
+        "it is noted for the claims",
+    ),
     "fence-behind": Kind(
         "the fence counter is lower than a fence that was given out",
         "Redis lost writes, or `meta` was edited",

@@ -39,7 +39,7 @@ SHAPES: Final = (
     _shape(rf"(?P<item>job:(?P<child>{_ID}):parents)", "hash", "orphan"),
     _shape(rf"(?P<item>job:{_ID}:children)", "list", "orphan"),
     _shape(rf"(?P<item>job:{_ID}:output:\d+)", "string", "orphan"),
-    _shape(rf"(?P<counts>queue:{_QUEUE})", "hash"),
+    _shape(rf"(?P<counts>queue:(?P<item>{_QUEUE}))", "hash", "queue"),
     _shape(rf"(?P<pending>(?P<counts>queue:{_QUEUE}):pending:[1-9])", "list"),
     _shape(rf"(?P<item>(?P<counts>queue:{_QUEUE}):(?:{_ENDED}))", "zset", members="member"),
     _shape(rf"(?P<counts>queue:{_QUEUE}):keys", "zset"),
@@ -68,7 +68,7 @@ SHAPES: Final = (
     _shape(rf"schedule:(?P<item>{_QUEUE})", "hash", "schedule"),
     _shape(rf"schedule:{_QUEUE}:runs", "list"),
     _shape("unique:(?P<item>.+)", "string", "unique", lasts_ms=_DAY_MS),
-    _shape("idempotency:.+", "string", lasts_ms=_DAY_MS),
+    _shape("idempotency:(?P<item>.+)", "string", "idempotency", lasts_ms=_DAY_MS),
     _shape("returned:.+", "hash", lasts_ms=_DAY_MS),
     _shape("set-aside:.+", ""),
 )
