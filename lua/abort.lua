@@ -51,5 +51,7 @@ end
 -- The state stays for a while: a chunk that was delayed must not begin the batch anew.
 redis.call('PEXPIRE', batch_key, 3600000)
 redis.call('ZREM', P .. 'batches', batch)
-redis.call('UNLINK', P .. 'returned:' .. batch)
+if state then -- else it was admitted meanwhile, and who asks again is told of it
+  redis.call('UNLINK', P .. 'returned:' .. batch)
+end
 return { 'ABORTED' }

@@ -51,7 +51,9 @@ async def exchange(request: Request) -> Response:
     claim = None
     if sent.claim is not None and not context.stopping.is_set():
         part = sent.claim
-        claim = ClaimRequest(sent.worker_id, part.queues, part.limit, part.request_id, inbox=context.instance)
+        # Another inbox than that of parked requests: what is taken back because a poll has ended is not what this gets.
+        inbox = f"{context.instance}!"
+        claim = ClaimRequest(sent.worker_id, part.queues, part.limit, part.request_id, inbox=inbox)
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)

@@ -95,6 +95,27 @@ async def test_what_comes_for_a_request_that_nobody_waits_for_goes_back(
         await hang_up(listening)
 
 
+@pytest.mark.parametrize("with_claims", [False, True])
+async def test_late_news_of_a_parked_request_took_back_what_it_had_got_without_waiting(
+    servers: Servers, wait_until: WaitUntil, with_claims: bool
+) -> None:
+    """The worker had its answer and ran the job, which was given to another one, too."""
+    async with servers.server() as server:
+        listening = server.claiming("other", wait=30, queues=["other"])
+        await wait_until(lambda: servers.parked("other"))
+        (job_id,) = await servers.submit()
+        claim = {"request_id": "boot:1", "queues": ["default"], "limit": 1}
+        response = await server.post("/exchange", {"worker_id": "w1", "claim": claim})
+        (got,) = response.json()["claims"]
+        row = [job_id, str(got["fence"]), "1", "default", "true"]
+        news = f" {job_id} {got['fence']}\n" + "".join(f"{len(value)}:{value}" for value in row) + "-" * 5
+        inbox = servers.bench.keys.inbox(server.context.instance)
+        await servers.bench.client.rpush(inbox, "w1 boot:1" + (news if with_claims else "\n"))
+        await servers.submit(queue="other")
+        await listening  # by then those were heard
+        assert await server.claim("w2") == []  # in line behind what was done about them
+
+
 async def test_a_parked_claim_whose_second_look_failed_looks_again(
     servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import get_context
 
 from .plants import PLANTS
@@ -70,17 +71,7 @@ def _verdicts(seeds: range, plant: str | None, jobs: int) -> Iterator[Verdict]:
         yield from (run(seed, plant) for seed in seeds)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(_Run(plant), seeds, chunksize=8)
-
-
-class _Run:
-    """A call of `run` that another process can make."""
-
-    def __init__(self, plant: str | None) -> None:
-        self._plant = plant
-
-    def __call__(self, seed: int) -> Verdict:
-        return run(seed, self._plant)
+        yield from pool.imap(partial(run, plant=plant), seeds, chunksize=8)
 
 
 def show(verdict: Verdict, plant: str | None) -> None:
@@ -92,7 +83,8 @@ def show(verdict: Verdict, plant: str | None) -> None:
     named = set(re.findall(r"\b[0-9A-Za-z]{22}\b", " ".join(verdict.problems)))
     first_last = len(verdict.trace) - LAST
     for place, (at_s, who, what, outcome) in enumerate(verdict.trace):
-        if place >= first_last or what.isupper() or any(job_id in what or job_id in outcome for job_id in named):
+        concerns = what.startswith("***") or any(job_id in f"{what} {outcome}" for job_id in named)
+        if concerns or place >= first_last:
             print(f"  {at_s:9.4f} {who:9} {what} → {outcome}")
     if verdict.problems:
         planted = f" --plant {plant}" if plant else ""

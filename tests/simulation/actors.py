@@ -1,4 +1,4 @@
-"""Who takes part: clients, API servers, workers, reapers. All but the clients are the product's own code."""
+"""Who takes part: clients, workers, reapers. All but the clients are the product's own code."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,9 @@ from typing import Any, Final, Protocol, TypeVar
 from redis.exceptions import ConnectionError as Away
 
 from reaper.reaper import Reaper
+from workers.http_source import HttpSource
 from workers.redis_source import RedisSource
+from workers.source import JobSource
 from workers.worker import Worker
 from workron import ids
 from workron.doctor import Fault
@@ -28,11 +30,13 @@ from workron.models import (
     Until,
     When,
 )
+from workron.outage import outlast
 from workron.retries import RetryPolicy
 from workron.settings import Settings
 from workron.store import Store
 
 from .history import History
+from .http import URL
 from .timeline import Process
 from .work import Commands
 
@@ -58,26 +62,23 @@ class World(Protocol):
     async def ask(self, client: Process, api: int, handle: Callable[[Store], Awaitable[T]]) -> T: ...
 
 
-class ApiServer:
-    """A process that does what clients ask of it."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self.process = process
-        self.store = world.store(process)
-
-
 class WorkerProcess:
-    """The real worker; its commands are not."""
+    """The real worker, straight at Redis or over HTTP; its commands are not real."""
 
-    def __init__(self, world: World, process: Process, settings: Settings) -> None:
+    def __init__(self, world: World, process: Process, settings: Settings, *, over_http: bool) -> None:
         self.process = process
         self._world = world
         self._settings = settings
+        self._over_http = over_http
         self.worker: Worker | None = None
 
     async def run(self) -> None:
-        source = RedisSource(self._world.store(self.process))
-        self.worker = Worker(self._settings, source, Commands(self._world.history))  # type: ignore[arg-type]
+        source: JobSource | None = RedisSource(self._world.store(self.process))
+        if self._over_http:
+            source = await outlast(asyncio.Event(), lambda: HttpSource.connect(URL, None))
+        assert source is not None
+        commands = Commands(self._world.history)
+        self.worker = Worker(self._settings, source, commands)  # type: ignore[arg-type] # as much as it uses
         await self.worker.run()
 
     def leave(self) -> None:

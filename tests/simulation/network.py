@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as Away
 from workron.connection import SOCKET_TIMEOUT_S, Connection
 
 from .fake_redis import Server, State
+from .http import settle
 from .timeline import Process, Timeline
 from .weather import Fate, Weather
 
@@ -140,7 +141,7 @@ class Network:
             self._serve(key)
 
     def _reply(self, call: Call, answer: Any, delay_s: float) -> None:
-        handle = asyncio.Handle(_settle, (call.answer, answer), call.process.loop)
+        handle = asyncio.Handle(settle, (call.answer, answer), call.process.loop)
         self.timeline.push(self.timeline.now + delay_s, call.process, handle)
 
     # --- blocking calls and messages ----------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Network:
     def restart(self, down_s: float, state: State | None) -> None:
         """End all connections; the server is back after a while, perhaps with an older state."""
         undone = self.server.calls - state.calls if state else 0
-        self.note("redis", "RESTART", f"with the last {undone} calls undone" if state else "nothing lost")
+        self.note("redis", "*** restart", f"with the last {undone} calls undone" if state else "nothing lost")
         self._boot += 1
         self.server.up = False
         for calls in self._blocked.values():
@@ -287,15 +288,6 @@ class Wire(Connection):
     @asynccontextmanager
     async def own(self) -> AsyncIterator[Connection]:
         yield Wire(Client(self._ours.network, self._ours.process), budget_s=SOCKET_TIMEOUT_S)
-
-
-def _settle(answer: asyncio.Future[Any], value: Any) -> None:
-    if answer.done():
-        return
-    if isinstance(value, Exception):
-        answer.set_exception(value)
-    else:
-        answer.set_result(value)
 
 
 def _label(command: Sequence[Any], script: str) -> str:

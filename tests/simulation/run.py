@@ -9,6 +9,7 @@ import fakeredis
 from consistency import Audit
 
 from .chance import chance_of, quickly
+from .http import http_by
 from .plants import planted
 from .timeline import Timeline
 from .weather import STORM_S
@@ -43,6 +44,7 @@ def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict
         for context in (timeline.patched(), planted(plant), chance_of(seed, timeline), quickly()):
             stack.enter_context(context)
         world = World(seed, timeline)
+        stack.enter_context(http_by(world))
         world.start()
         timeline.run_until(STORM_S)
         world.calm()

@@ -100,6 +100,8 @@ class Process(Host):
         """Starts another one in its place."""
         self.ended: Callable[[], None] = lambda: None
         """Called when `main` has returned."""
+        self.at_death: list[Callable[[], None]] = []
+        """Called when it is killed: others notice."""
         self._held: list[asyncio.Handle] = []
         self._last: deque[asyncio.Handle] | None = None
         """While it dies: what is to run yet."""
@@ -160,6 +162,8 @@ class Process(Host):
                 break
             self.step(self._last.popleft())
         self.alive = False
+        for notice in self.at_death:
+            notice()
 
     @property
     def dying(self) -> bool:

@@ -13,18 +13,19 @@ from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
 
-from .actors import QUEUES, ApiServer, Client, WorkerProcess, reaper
+from .actors import QUEUES, Client, WorkerProcess, reaper
 from .chance import seeded
 from .fake_redis import Server
 from .history import History
+from .http import ApiServer, settle
 from .network import Client as Redis
-from .network import Network, Wire, _settle
+from .network import Network, Wire
 from .timeline import Process, Timeline
 from .weather import Blow, Fate, Weather, blows
 
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1000, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"
-APIS, WORKERS, REAPERS, CLIENTS = 2, 3, 2, 2
+APIS, WORKERS, HTTP_WORKERS, REAPERS, CLIENTS = 2, 2, 1, 2, 2
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class World:
         self._latest_skew_s = 0.0
         self.errors: list[str] = []
         """What scripts were answered with that nobody should see."""
+        self._settings = _settings()
         self._names = itertools.count()
         self._apis: list[ApiServer] = []
         self._processes: list[Process] = []
@@ -58,7 +60,9 @@ class World:
 
     def start(self) -> None:
         """Have everybody begin, and the faults lie in wait."""
-        for start in [self._start_api] * APIS + [self._start_worker] * WORKERS + [self._start_reaper] * REAPERS:
+        over_http = partial(self._start_worker, over_http=True)
+        workers = [self._start_worker] * WORKERS + [over_http] * HTTP_WORKERS
+        for start in [self._start_api] * APIS + workers + [self._start_reaper] * REAPERS:
             start()
         for number in range(CLIENTS):
             self._start_client(number)
@@ -68,7 +72,7 @@ class World:
     def calm(self) -> None:
         """End the storm: all is alive again, and calls go well."""
         self.weather.over = True
-        self.network.note("world", "THE STORM IS OVER", "")
+        self.network.note("world", "*** the storm is over", "")
         self.server.skew_s = self._latest_skew_s  # what is due by a clock that ran ahead is not waited for
         for process in self._processes:
             if process.frozen:
@@ -111,12 +115,13 @@ class World:
             self.timeline.after(after_s, process.again)
 
     def _start_api(self) -> None:
-        self._apis.append(ApiServer(self, self._process("api", self._start_api)))
+        process = self._process("api", self._start_api)
+        self._apis.append(ApiServer(process, self.store(process), self._settings))
 
-    def _start_worker(self) -> None:
-        process = self._process("worker", self._start_worker)
-        settings = _settings().model_copy(update={"worker_name": process.name})
-        actor = self._leaving[process] = WorkerProcess(self, process, settings)
+    def _start_worker(self, *, over_http: bool = False) -> None:
+        process = self._process("http" if over_http else "worker", partial(self._start_worker, over_http=over_http))
+        settings = self._settings.model_copy(update={"worker_name": process.name})
+        actor = self._leaving[process] = WorkerProcess(self, process, settings, over_http=over_http)
         process.start(actor.run())
 
     def _start_reaper(self) -> None:
@@ -129,11 +134,18 @@ class World:
         self._clients.append(process)
         process.start(Client(self, process, seeded(f"client {number} {self.seed}"), requests=8).run())
 
+    def note(self, who: str, what: str, outcome: str) -> None:
+        self.network.note(who, what, outcome)
+
+    def some_api(self, number: int | None = None) -> ApiServer | None:
+        number = self.random.randrange(1000) if number is None else number
+        return self._apis[number % len(self._apis)] if self._apis else None
+
     async def ask(self, client: Process, api: int, handle: Callable[[Store], Awaitable[T]]) -> T:
         """Have an API server do something, and bring the answer back, over a network that loses things."""
         answer: asyncio.Future[T] = client.loop.create_future()
         fate = self.weather.fate()
-        server = self._apis[api % len(self._apis)] if self._apis else None
+        server = self.some_api(api)
         if server is None or fate is Fate.REFUSED:
             raise Away("no API answers")
 
@@ -146,7 +158,7 @@ class World:
             value = task.exception() or task.result()
             if fate in (Fate.LOST, Fate.LATE):
                 return
-            back = asyncio.Handle(_settle, (answer, value), client.loop)
+            back = asyncio.Handle(settle, (answer, value), client.loop)
             self.timeline.push(self.timeline.now + self.weather.delay_s(), client, back)
 
         there = asyncio.Handle(begin, (), server.process.loop)
@@ -166,12 +178,12 @@ class World:
                 self.server.skew_s += blow.length_s
                 self._latest_skew_s = max(self._latest_skew_s, self.server.skew_s)
                 self.history.steady = False
-                self.network.note("redis", "CLOCK", f"{blow.length_s:+g} s")
+                self.network.note("redis", "*** clock", f"{blow.length_s:+g} s")
             case _ if process is not None:
                 self._strike_process(blow, process)
 
     def _strike_process(self, blow: Blow, process: Process) -> None:
-        self.network.note(process.name, blow.kind.upper(), f"{blow.length_s:.1f} s")
+        self.network.note(process.name, f"*** {blow.kind}", f"{blow.length_s:.1f} s")
         match blow.kind:
             case "crash":
                 self._replace(process, blow.length_s)
@@ -197,7 +209,7 @@ class World:
 
 
 def _settings() -> Settings:
-    """Settings of a worker, whatever the environment says."""
+    """Settings of all processes, whatever the environment says."""
     lease_s = POLICY.lease_ms / 1000
     times = {"lease": lease_s, "heartbeat": lease_s / 3, "drain_timeout": 1.0}
     return Settings.model_validate({"slots": 2, "queues": [*QUEUES], "data_dir": "unused", **times})

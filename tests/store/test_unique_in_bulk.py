@@ -103,6 +103,17 @@ async def test_large_submissions_have_keys_too(store: Store, bench: Bench) -> No
     assert len(await claim(store, limit=100)) == 100
 
 
+async def test_who_was_returned_was_forgotten_when_a_second_reaper_came_after_the_admission(store: Store) -> None:
+    (first,) = await submit(store, new_job(unique=unique()))
+    new = jobs(500)
+    new[400].unique = unique("return")
+    submitted = await store.submit(new, idempotency=Idempotency("s", "i", "f"))
+    assert submitted.ids[400] == first
+    await store._submitter.tidy([new[0].id])  # it saw the batch before it was admitted
+    repeated = await store.submit(jobs(500), idempotency=Idempotency("s", "i", "f"))
+    assert repeated.ids == submitted.ids
+
+
 async def test_a_large_submission_that_is_refused_gives_its_keys_back(store: Store, bench: Bench) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     for conflict in ("reject", "replace"):
