@@ -122,7 +122,7 @@ _RAW_BODY: Final[dict[str, Any]] = {
     status_code=204,
     responses=openapi.answers(
         {204: {"description": "Stored"}},
-        *(kind for kind in _FAILURES if kind is not problems.UNSUPPORTED_MEDIA_TYPE),
+        *_FAILURES,
         problems.STORE_FULL,
     ),
     openapi_extra=needs(WORK) | _RAW_BODY,
