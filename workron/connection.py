@@ -166,9 +166,7 @@ class Connection:
 
     def _failed(self, error: Exception) -> Exception:
         """Translate; where another server has our keys by now, the next call looks for it."""
-        if isinstance(error, exceptions.MovedError) and self._place is not None:
-            self._place.moved(error)
-        if isinstance(error, exceptions.MovedError | exceptions.ReadOnlyError) and self._lane is not None:
+        if self._lane is not None and self._place is not None and self._place.is_left(error):
             self._lane.retire()
         return _translate(error)
 

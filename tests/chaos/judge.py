@@ -20,7 +20,7 @@ def judge(
     """Fill in the account of a run that has come to rest; `rows` are all jobs that are stored."""
     _ends(account, load, events, rows, ground)
     _twice(account, load, events, rows)
-    _executions(account, events, ran)
+    _executions(account, events, ran, ground)
     account.events, account.events_missed, account.events_undone = len(events.entries), events.missed, events.undone
 
 
@@ -28,7 +28,7 @@ def _ends(account: Account, load: Load, events: Events, rows: Rows, ground: Grou
     account.acknowledged, account.unanswered = len(load.acknowledged), load.unanswered
     ended: Counter[str] = Counter()
     for job_id, (at, ends) in load.acknowledged.items():
-        rolled_back = any(since <= at <= till for since, till in ground.rollbacks)
+        rolled_back = _in_rollback(ground, at)
         stored = rows.get(job_id, {}).get("status")
         status = stored or events.status.get(job_id)  # swept, if it had ended
         if status in TERMINAL:
@@ -56,16 +56,21 @@ def _twice(account: Account, load: Load, events: Events, rows: Rows) -> None:
             _count(account, "accepted_twice", f"{job_id} {times} times in {runs} runs")
 
 
-def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]]) -> None:
+def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]], ground: Ground) -> None:
     claims, concluded = events.attempts()
     account.executions = sum(len(fences) for fences in ran.values())
     account.lease_losses = claims.total() - concluded.total()
     seen: Counter[Any] = Counter(fence for fences in ran.values() for fence in fences)
     account.fences_used_twice = sum(count > 1 for count in seen.values())
     for job_id, fences in ran.items():
+        unheard = sum(_in_rollback(ground, int(fence) / 1000) for fence in fences)  # a fence is a time, or more
         account.executed_again += max(0, len(fences) - concluded[job_id])
-        if len(fences) > claims[job_id]:
+        if len(fences) - unheard > claims[job_id]:
             _count(account, "executed_without_cause", f"{job_id} {len(fences)} times, {claims[job_id]} claims")
+
+
+def _in_rollback(ground: Ground, at: float) -> bool:
+    return any(since <= at <= till for since, till in ground.rollbacks)
 
 
 def recovery(account: Account, load: Load, events: Events, faults: Sequence[tuple[float, str]]) -> None:
