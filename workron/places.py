@@ -78,8 +78,8 @@ def place_of(url: str, pool: ConnectionPool, key: str) -> Place:
 
 def _split(url: str) -> tuple[SplitResult, str]:
     parts = urlsplit(url)
-    _, _, kind = parts.scheme.partition("+")
-    if kind not in ("", "sentinel", "cluster"):
+    base, _, kind = parts.scheme.partition("+")
+    if kind and (kind not in ("sentinel", "cluster") or base not in ("redis", "rediss")):
         raise ValueError(f"{parts.scheme}:// is not known")
     return parts, kind
 

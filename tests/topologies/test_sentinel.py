@@ -9,7 +9,7 @@ from builders import claim, finish, new_job, submit
 from conftest import WaitUntil
 
 from tests.chaos.deployment import Size
-from tests.chaos.grounds import KEYS
+from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.harness import Run
 from tests.chaos.node import Node
 from tests.chaos.topologies import Failover, SafeFailover
@@ -67,6 +67,22 @@ async def test_a_primary_that_stood_still_and_does_not_know_of_the_next_one_is_l
     assert (await old.ask("ROLE"))[0] == b"master"
     for connection in connections:
         await connection.aclose()
+
+
+@pytest.mark.parametrize("placed", [Ground], indirect=True)
+async def test_a_call_that_waited_on_a_server_that_became_a_replica_was_taken_for_broken(
+    placed: Placed, wait_until: WaitUntil
+) -> None:
+    async def waits() -> bool:
+        return bool((await placed.ground.primary.info("clients"))["blocked_clients"])
+
+    async with placed.connection().own() as own:
+        waiting = asyncio.create_task(own.call("BLPOP", f"{KEYS.prefix}line", 4, repeat=False))
+        await wait_until(waits)
+        await placed.ground.primary.ask("REPLICAOF", "127.0.0.1", 1)
+        with pytest.raises(StoreUnavailable) as raised:
+            await waiting
+        assert type(raised.value) is StoreUnavailable
 
 
 async def listen(connection: Connection, heard: list[str]) -> None:
