@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
@@ -103,10 +104,14 @@ class Connection:
         """Make ready for the server, or the servers, of a URL; `key` is one of ours, by which a cluster is asked."""
         try:
             client = build_client(url)
-            client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
+            made = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
+            if isinstance(made, SSLConnection):
+                made.ssl_context.get()
             return cls(client, url=url, key=key, budget_s=budget_s)
         except (ValueError, TypeError) as error:
             raise StoreRefused(f"this is not a Redis URL: {error}") from error
+        except OSError as error:
+            raise StoreRefused(f"the certificates that the Redis URL names can't be read: {error}") from error
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
@@ -166,9 +171,7 @@ class Connection:
 
     def _failed(self, error: Exception) -> Exception:
         """Translate; where another server has our keys by now, the next call looks for it."""
-        if isinstance(error, exceptions.MovedError) and self._place is not None:
-            self._place.moved(error)
-        if isinstance(error, exceptions.MovedError | exceptions.ReadOnlyError) and self._lane is not None:
+        if self._lane is not None and self._place is not None and self._place.is_left(error):
             self._lane.retire()
         return _translate(error)
 

@@ -32,6 +32,8 @@ class Lane(asyncio.Protocol):
         self._retired = False
         self.on_push: Callable[[list[bytes] | None], object] | None = None
         """Is told what the server sends unasked, and None when the connection is gone."""
+        self.beside: Lane | None = None
+        """Another one that is closed with this."""
         self._replies = hiredis.Reader(
             protocolError=RedisError, replyError=connection._parser.parse_error, notEnoughData=_NO_REPLY
         )
@@ -102,6 +104,8 @@ class Lane(asyncio.Protocol):
         """Close, and return when the socket is gone."""
         self.close()
         await self._lost.wait()
+        if self.beside is not None:
+            await self.beside.aclose()
 
     def data_received(self, data: bytes) -> None:
         self._replies.feed(data)
@@ -131,3 +135,5 @@ class Lane(asyncio.Protocol):
             self._answer(ConnectionError(str(exc) if exc else _CLOSED))
         if self.on_push is not None:
             self.on_push(None)
+        if self.beside is not None:
+            self.beside.close()

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.exceptions import AskError, MovedError, NoPermissionError, ReadOnlyError, RedisError
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoPermissionError, ReadOnlyError, RedisError
 
 from workron.lane import Lane
 
@@ -27,6 +27,8 @@ _ASK_S: Final = 0.8
 _HOPS: Final = 3
 _SENTINEL_PORT: Final = 26379
 _PORT: Final = 6379
+_SWITCHED: Final = "+switch-master"
+"""The channel on which sentinels tell of a new primary."""
 _SENTINEL_LOGIN: Final = ("sentinel_username", "sentinel_password")
 
 
@@ -37,8 +39,8 @@ class Place(Protocol):
         """Return a lane to the server that takes writes; any of redis-py's errors."""
         ...
 
-    def moved(self, error: MovedError) -> None:
-        """Learn that another server has our keys."""
+    def is_left(self, error: Exception) -> bool:
+        """Tell whether an answer means that another server may take our writes by now: then a new lane is needed."""
         ...
 
 
@@ -76,8 +78,8 @@ def place_of(url: str, pool: ConnectionPool, key: str) -> Place:
 
 def _split(url: str) -> tuple[SplitResult, str]:
     parts = urlsplit(url)
-    _, _, kind = parts.scheme.partition("+")
-    if kind not in ("", "sentinel", "cluster"):
+    base, _, kind = parts.scheme.partition("+")
+    if kind and (kind not in ("sentinel", "cluster") or base not in ("redis", "rediss")):
         raise ValueError(f"{parts.scheme}:// is not known")
     return parts, kind
 
@@ -126,8 +128,9 @@ class Named:
         made = self._pool.make_connection()  # type: ignore[no-untyped-call] # redis-py
         return await Lane.open(made, limit_s)
 
-    def moved(self, error: MovedError) -> None:
-        """There is nowhere else to go."""
+    def is_left(self, error: Exception) -> bool:
+        """Its address may lead to another server, once this one is a replica."""
+        return isinstance(error, ReadOnlyError)
 
 
 class Sentinels:
@@ -144,15 +147,24 @@ class Sentinels:
         return await _first(self._addresses, lambda address: self._by(address, limit_s))
 
     async def _by(self, sentinel: Address, limit_s: float) -> Lane:
-        lane = await self._sentinel.open(sentinel, limit_s)
+        asked = await self._sentinel.open(sentinel, limit_s)
         try:
-            named = await lane.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
-        finally:
-            lane.close()
-        if not named:
-            raise ConnectionError(f"the sentinel {sentinel[0]}:{sentinel[1]} knows no service {self._service}")
-        host, port = named
-        return await self._primary((host.decode(), int(port)), limit_s)
+            await asked.send(("SUBSCRIBE", _SWITCHED))
+            named = await asked.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
+            if not named:
+                raise ConnectionError(f"no sentinel knows the service {self._service}")  # noqa: TRY301
+            lane = await self._primary((named[0].decode(), int(named[1])), limit_s)
+        except BaseException:
+            asked.close()
+            raise
+        lane.beside = asked
+        asked.on_push = lambda pushed: self._hear(lane, pushed)
+        return lane
+
+    def _hear(self, lane: Lane, pushed: list[bytes] | None) -> None:
+        """Leave the lane when another server is made the primary, or when that would not be heard any more."""
+        if pushed is None or pushed[-1].startswith(f"{self._service} ".encode()):
+            lane.retire()
 
     async def _primary(self, address: Address, limit_s: float) -> Lane:
         lane = await self._door.open(address, limit_s)
@@ -168,8 +180,9 @@ class Sentinels:
             raise ReadOnlyError(f"{address[0]}:{address[1]} is a {role} and no primary (yet)")
         return lane
 
-    def moved(self, error: MovedError) -> None:
-        """Not said by servers that have sentinels."""
+    def is_left(self, error: Exception) -> bool:
+        """A primary that has lost its replicas may have lost its place, and be the last one to hear of it."""
+        return isinstance(error, ReadOnlyError) or str(error).startswith("NOREPLICAS")
 
 
 class Cluster:
@@ -200,8 +213,11 @@ class Cluster:
                 return lane
         raise ConnectionError("the nodes do not agree on who has our keys (yet)")
 
-    def moved(self, error: MovedError) -> None:
-        self._prefer(_target(error, self._addresses[0]))
+    def is_left(self, error: Exception) -> bool:
+        """A node that is cut off from the others says CLUSTERDOWN: they may know better."""
+        if isinstance(error, MovedError):
+            self._prefer(_target(error, self._addresses[0]))
+        return isinstance(error, MovedError | ClusterDownError | ReadOnlyError)
 
     def _prefer(self, address: Address) -> None:
         """Ask this node first the next time."""

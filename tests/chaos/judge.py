@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from tests.chaos.account import Account, quantile
 from tests.chaos.grounds import Ground
@@ -20,7 +19,7 @@ def judge(
     """Fill in the account of a run that has come to rest; `rows` are all jobs that are stored."""
     _ends(account, load, events, rows, ground)
     _twice(account, load, events, rows)
-    _executions(account, events, ran)
+    _executions(account, events, ran, ground)
     account.events, account.events_missed, account.events_undone = len(events.entries), events.missed, events.undone
 
 
@@ -28,7 +27,7 @@ def _ends(account: Account, load: Load, events: Events, rows: Rows, ground: Grou
     account.acknowledged, account.unanswered = len(load.acknowledged), load.unanswered
     ended: Counter[str] = Counter()
     for job_id, (at, ends) in load.acknowledged.items():
-        rolled_back = any(since <= at <= till for since, till in ground.rollbacks)
+        rolled_back = _in_rollback(ground, at)
         stored = rows.get(job_id, {}).get("status")
         status = stored or events.status.get(job_id)  # swept, if it had ended
         if status in TERMINAL:
@@ -56,16 +55,23 @@ def _twice(account: Account, load: Load, events: Events, rows: Rows) -> None:
             _count(account, "accepted_twice", f"{job_id} {times} times in {runs} runs")
 
 
-def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]]) -> None:
+def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]], ground: Ground) -> None:
     claims, concluded = events.attempts()
     account.executions = sum(len(fences) for fences in ran.values())
     account.lease_losses = claims.total() - concluded.total()
-    seen: Counter[Any] = Counter(fence for fences in ran.values() for fence in fences)
-    account.fences_used_twice = sum(count > 1 for count in seen.values())
+    fences_seen: Counter[str] = Counter()
     for job_id, fences in ran.items():
-        account.executed_again += max(0, len(fences) - concluded[job_id])
-        if len(fences) > claims[job_id]:
-            _count(account, "executed_without_cause", f"{job_id} {len(fences)} times, {claims[job_id]} claims")
+        # Two primaries know nothing of each other's fences, and those of the one that gave way are not in the stream.
+        known = [fence for fence in fences if not _in_rollback(ground, int(fence) / 1000)]  # a fence is a time, or more
+        fences_seen.update(known)
+        account.executed_again += max(0, len(known) - concluded[job_id])
+        if len(known) > claims[job_id]:
+            _count(account, "executed_without_cause", f"{job_id} {len(known)} times, {claims[job_id]} claims")
+    account.fences_used_twice = sum(count > 1 for count in fences_seen.values())
+
+
+def _in_rollback(ground: Ground, at: float) -> bool:
+    return any(since <= at <= till for since, till in ground.rollbacks)
 
 
 def recovery(account: Account, load: Load, events: Events, faults: Sequence[tuple[float, str]]) -> None:

@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 
 from workron.models import TERMINAL
 
-Entry = tuple[str, dict[str, list[str]]]
+Told = dict[str, list[str]]
+"""What one entry tells: the ids of the jobs that came into each status."""
 
 
 class Events:
@@ -23,7 +24,7 @@ class Events:
         """Gives the server that has the stream now: another one after a failover."""
         self._stream = stream
         self._file = file
-        self.entries: dict[str, dict[str, list[str]]] = {}
+        self.entries: dict[str, Told] = {}
         self.status: dict[str, str] = {}
         """The last one that was told of each job."""
         self.undone = 0
@@ -47,29 +48,28 @@ class Events:
             answer: Any = await admin.xread({self._stream: last}, count=500, block=500)
             for name, fields in answer[self._stream.encode()][0] if answer else ():
                 last = name.decode()
-                self._take(last, fields)
+                self._take(last, _told(fields))
 
     async def catch_up(self, admin: Redis) -> None:
         """Take the stream as it is: what it had, and has no more, never was."""
         found: Any = await admin.xrange(self._stream)
         if not found:
             return
-        there = {name.decode(): fields for name, fields in found}
+        there = {name.decode(): _told(fields) for name, fields in found}
         first = _order(next(iter(there)))
         if self.entries and _order(next(reversed(self.entries))) < first:
             self.missed += 1
-        gone = [name for name in self.entries if _order(name) >= first and name not in there]
+        gone = [name for name, told in self.entries.items() if _order(name) >= first and there.get(name) != told]
         for name in gone:
             self._claims_undone.update(self.entries.pop(name).get("running", ()))
         self.undone += len(gone)
-        for name, fields in there.items():
+        for name, told in there.items():
             if name not in self.entries:
-                self._take(name, fields)
+                self._take(name, told)
         if gone:
             self.entries = dict(sorted(self.entries.items(), key=lambda entry: _order(entry[0])))
 
-    def _take(self, name: str, fields: dict[bytes, bytes]) -> None:
-        told = {status.decode(): ids.decode().split() for status, ids in fields.items()}
+    def _take(self, name: str, told: Told) -> None:
         self.entries[name] = told
         for status, ids in told.items():
             for job_id in ids:
@@ -109,6 +109,10 @@ class Events:
             for name, told in self.entries.items()
             if wanted.intersection(told.get("done", ()))
         ]
+
+
+def _told(fields: dict[bytes, bytes]) -> Told:
+    return {status.decode(): ids.decode().split() for status, ids in fields.items()}
 
 
 def _order(name: str) -> tuple[int, int]:

@@ -45,12 +45,12 @@ class Records:
         self.load = Load(1, folder, 1, self.events.ended)
         self.load.acknowledged["j"] = (100.0, frozenset({"done"}))
         self.rows: dict[str, dict[str, str]] = {"j": {"status": "done", "name": "one"}}
-        self.ran: dict[str, Sequence[str]] = {"j": ["5"]}
+        self.ran: dict[str, Sequence[str]] = {"j": ["5000"]}
         self.ground = Ground(folder)
 
     def tell(self, *entries: tuple[str, str]) -> None:
         for status, job_id in entries:
-            self.events._take(f"{len(self.events.entries) + 1}-0", {status.encode(): job_id.encode()})
+            self.events._take(f"{len(self.events.entries) + 1}-0", {status: [job_id]})
 
     def account(self) -> Account:
         account = Account()
@@ -93,7 +93,7 @@ def test_an_account_finds_a_second_result(records: Records) -> None:
 def test_a_job_that_its_submitter_retried_may_end_once_more(records: Records) -> None:
     records.tell(("pending", "j"), ("running", "j"), ("done", "j"))
     records.rows["j"]["run"] = "2"
-    records.ran["j"] = ["5", "6"]
+    records.ran["j"] = ["5000", "6000"]
     assert records.account().wrong == {}
 
 
@@ -103,7 +103,7 @@ def test_an_account_finds_a_submission_that_was_stored_twice(records: Records) -
 
 
 def test_an_account_finds_commands_without_a_claim_and_fences_that_repeat(records: Records) -> None:
-    records.ran["j"] = ["5", "5"]
+    records.ran["j"] = ["5000", "5000"]
     found = records.account().wrong
     assert found.keys() == {"fences_used_twice", "executed_without_cause", "executed_again"}
 
@@ -115,6 +115,6 @@ def test_a_lease_that_was_lost_allows_for_one_command_more(records: Records) -> 
     records.events.entries.clear()
     for number, told in enumerate(({"running": ["j"]}, {"pending": ["j"]}, {"running": ["j"]}, {"done": ["j"]})):
         entry(number, **told)
-    records.ran["j"] = ["5", "6"]
+    records.ran["j"] = ["5000", "6000"]
     account = records.account()
     assert (account.wrong, account.executed_again, account.lease_losses) == ({}, 1, 1)

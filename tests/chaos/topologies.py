@@ -179,14 +179,15 @@ class Cluster(Ground):
 
     async def start(self) -> None:
         options = ("cluster-enabled yes", "cluster-node-timeout 3000")
-        self.nodes = [Node(self.folder / f"redis-{number}", *options) for number in range(3)]
+        buses = [free_port() for _ in range(3)]  # by default so far away that others use it for connections
+        self.nodes = [Node(self.folder / f"redis-{n}", f"cluster-port {bus}", *options) for n, bus in enumerate(buses)]
         for node in self.nodes:
             await node.start()
         bounds = (0, 5461, 10923, 16384)
         for node, first, behind in zip(self.nodes, bounds, bounds[1:], strict=False):
             await node.ask("CLUSTER", "ADDSLOTSRANGE", first, behind - 1)
-        for other in self.nodes[1:]:
-            await self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", other.port)
+        for other, bus in zip(self.nodes[1:], buses[1:], strict=True):
+            await self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
         self._slot = int(await self.nodes[0].ask("CLUSTER", "KEYSLOT", KEYS.meta))
         self._at = next(n for n, behind in zip(self.nodes, bounds[1:], strict=False) if self._slot < behind)
         await self.settled()

@@ -32,7 +32,7 @@ async def test_calls_follow_the_slot_to_another_node_and_on(placed: Placed, wait
     listening = asyncio.create_task(listen(placed.connection(), heard))
     async with placed.connection().own() as own:
         waiting = asyncio.create_task(wait_in_line(own))
-        await wait_until(lambda: publish(placed, heard))
+        await wait_until(lambda: publish(placed.ground.primary, heard))
         for _ in range(3):
             (job_id,) = await submit(store, new_job())
             await placed.ground.move()
@@ -40,7 +40,7 @@ async def test_calls_follow_the_slot_to_another_node_and_on(placed: Placed, wait
             await finish(store, got)
             assert (await store.job(job_id)).status is Status.DONE
         heard.clear()
-        await wait_until(lambda: publish(placed, heard))
+        await wait_until(lambda: publish(placed.ground.primary, heard))
         await placed.ground.primary.ask("RPUSH", f"{KEYS.prefix}line", "news")
         assert (await asyncio.wait_for(waiting, 20))[1] == b"news"
     listening.cancel()
@@ -97,7 +97,7 @@ async def store_says(placed: Placed, job_id: str, status: bytes) -> bool:
 
 
 async def test_migrations_under_load_lose_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path, seed=6, seconds=20, topology="cluster", kinds=("move", "kill-server"), size=SMALL, pace_s=5)
+    run = Run(tmp_path, seed=6, seconds=15, topology="cluster", kinds=("move", "kill-server"), size=SMALL, pace_s=5)
     account = await run.run()
     print(account.table())
     assert account.wrong == {}

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from local_stack import ROOT
 
 from tests.chaos.deployment import Size
 from tests.chaos.grounds import KEYS
 from tests.chaos.harness import Run
-from tests.chaos.topologies import Tls
+from tests.chaos.topologies import ACL, Tls
 from tests.topologies.conftest import Placed
 from workron.connection import Connection
 from workron.errors import StoreRefused, StoreUnavailable
@@ -15,6 +16,10 @@ from workron.errors import StoreRefused, StoreUnavailable
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)
 with_tls = pytest.mark.parametrize("placed", [Tls], indirect=True)
+
+
+def test_the_documented_user_is_the_one_that_is_tested() -> None:
+    assert f"user workron {ACL.format(password='PASSWORD')}\n" in (ROOT / "docs" / "deployment.md").read_text()
 
 
 @with_tls
