@@ -26,6 +26,7 @@ from workron.models import Claim, Outcome
 FetchParents = Callable[[str], Awaitable[bytes]]
 _OOM_SCORE_STEP: Final = 500
 _OOM_SCORE_MAX: Final = 1000
+_LOOK_ROUND_S: Final = 0.02
 
 
 async def _no_parents(_: str) -> bytes:
@@ -95,6 +96,10 @@ class Executor:
         """The attempts that have not ended, by fence."""
         return MappingProxyType(self._attempts)
 
+    def runs_others(self, attempt: "Attempt") -> bool:
+        """Whether a command runs beside this attempt."""
+        return any(other.started for other in self._attempts.values() if other is not attempt)
+
     def start(self, claim: Claim, deadline: float) -> "Attempt":
         """Start the command of a claim; `deadline` is when its lease ends, in seconds as by `boottime_s`.
 
@@ -147,7 +152,23 @@ class Attempt:
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
+        self._claimed_at_s = self._loop.time()
         self.task = self._loop.create_task(self._run())
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a worker was lost with an earlier attempt of the job."""
+        return bool(self.claim.more and self.claim.more.get("alone"))
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may be put off: the time for which a job may run counts from its claim."""
+        return self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
+
+    @property
+    def wants_to_be_alone(self) -> bool:
+        """Whether nothing else is to be started: until it has run for a while. A job that kills does so soon, mostly."""
+        return self.is_suspect and not self.task.done() and self._loop.time() < self._claimed_at_s + 2 * self.patience_s
 
     @property
     def stopped(self) -> bool:
@@ -202,10 +223,18 @@ class Attempt:
             for timer in self._timers:
                 timer.cancel()
 
+    async def _be_alone(self) -> None:
+        """A worker was lost with the job, perhaps by it: wait, for a while, until nothing runs that it could take along."""
+        until_s = self._loop.time() + self.patience_s
+        while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
+            self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
+            await asyncio.wait({waiter})
+
     async def _start_patiently(self) -> Process | None:
         """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
-        patience_s = self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
-        until_s = self._loop.time() + patience_s
+        if self.is_suspect:
+            await self._be_alone()
+        until_s = self._loop.time() + self.patience_s
         while self._ending is None:
             try:
                 if self._has_parents:

@@ -25,6 +25,7 @@ _LEFTOVER_S: Final = 15.0
 """How long children of a killed `up` may take to give the port back."""
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 30.0
+_LONGEST_AFTER_KILL_S: Final = 2.0
 _STEADY_S: Final = 60.0
 """Who lived so long is started again without the delay that earlier ends built up."""
 _READY_POLL_S: Final = 0.03
@@ -124,6 +125,8 @@ class Supervisor:
                 self._give_up(code, child)
                 return
             delay_s = delays.after(time.monotonic() - started_s)
+            if code < 0:  # it did not give up by itself: jobs that kill their worker must not keep the others waiting
+                delay_s = min(delay_s, _LONGEST_AFTER_KILL_S)
             log.warning("process ended, it is started again", child=name, how=how_it_ended(code), in_s=delay_s)
             await happens(self._stop.stopping, within_s=delay_s)
 

@@ -5,6 +5,7 @@ local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
 do
 local CLAIM_FIELDS = {
   'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
+  'losses',
 }
 local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
@@ -14,13 +15,16 @@ local NO_START_COST = 20 -- who may not start any more, or not yet, is as much w
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
 
--- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow.
+-- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow. `alone`: a worker has
+-- been lost with it, perhaps by it, so that nothing else is to run beside it.
 local function more_of(row)
-  if not row[5] then
+  if not (row[5] or row[13]) then
     return row[11]
   end
-  local own = '{"workflow":"' .. row[5] .. '"'
-  return own .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
+  local own = {}
+  own[#own + 1] = row[5] and '"workflow":"' .. row[5] .. '"' or nil
+  own[#own + 1] = row[13] and '"alone":true' or nil
+  return '{' .. table.concat(own, ',') .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
 end
 
 -- What the worker gets of one claim; false where a field is unset.
@@ -118,12 +122,19 @@ local function start(id, row, worker, number, lease_ms, until_text)
   return claim_row(id, fence, attempt, row)
 end
 
+-- Put popped ids back, from one of them on.
+local function put_back(list, ids, first)
+  for at = #ids, first, -1 do
+    redis.call('LPUSH', list, ids[at])
+  end
+end
+
 -- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
 --
--- A popped id counts only if its hash says that it is pending in this queue at this priority. Returns the claims and
--- whether the budget ended before the queues did.
+-- A popped id counts only if its hash says that it is pending in this queue at this priority. A job with which a worker
+-- was lost is claimed alone. Returns the claims and whether the queues may hold more that could be claimed.
 function claim(worker, queues, limit, lease_ms, floor)
-  local claims, budget = {}, limit + STALE_BUDGET
+  local claims, budget, stopped = {}, limit + STALE_BUDGET, false
   local fence, until_text = last_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call, gated, before = pop_call(queue), is_gated(queue), #claims
@@ -135,9 +146,17 @@ function claim(worker, queues, limit, lease_ms, floor)
         break
       end
       local priority = string.sub(popped[1], -1)
-      for _, id in ipairs(popped[2]) do
+      for at, id in ipairs(popped[2]) do
         budget = budget - 1
         local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
+        local suspect = limit > 1 and row[13]
+        if suspect then
+          put_back(popped[1], popped[2], #claims > 0 and at or at + 1)
+          limit, most, stopped = math.max(#claims, 1), math.max(#claims, 1), true
+        end
+        if suspect and #claims > 0 then
+          break
+        end
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
           local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], popped[1])
@@ -153,6 +172,9 @@ function claim(worker, queues, limit, lease_ms, floor)
             count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
           end
         end
+        if suspect then
+          break
+        end
       end
     end
     if gated and #claims > before then
@@ -162,7 +184,7 @@ function claim(worker, queues, limit, lease_ms, floor)
   if #claims > 0 then
     note_fence(fence)
   end
-  return claims, budget <= 0
+  return claims, stopped or budget <= 0
 end
 
 local function anything_waits(queue)

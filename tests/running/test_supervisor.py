@@ -208,6 +208,18 @@ def test_a_killed_server_comes_back_with_its_data_and_the_children_stay(tmp_path
         assert stack.stop() == 0
 
 
+def test_a_worker_that_is_killed_again_and_again_is_never_long_away(tmp_path: Path) -> None:
+    """Jobs may do that, and the others are not to wait for it."""
+    with Stack(tmp_path) as stack:
+        stack.ready()
+        for times in range(1, 7):
+            wait_for(lambda times=times: len(stack.trace("worker", "started")) == times, "a worker")
+            os.kill(stack.trace("worker", "started")[-1].pid, signal.SIGKILL)
+        wait_for(lambda: len(stack.trace("worker", "started")) == 7, "the last worker")
+        waits_s = [entry["in_s"] for entry in stack.entries("process ended, it is started again")]
+        assert waits_s == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
 def test_a_server_without_room_is_started_again_when_there_is_some_and_never_in_a_loop(tmp_path: Path) -> None:
     with Stack(tmp_path) as stack:
         stack.ready()
