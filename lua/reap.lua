@@ -72,7 +72,7 @@ local function lost(job)
     outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
-  redis.call('HSET', job_key(job.id), 'losses', '1')
+  redis.call('HINCRBY', job_key(job.id), 'losses', '1')
   local status = conclude(job, outcome)
   if TERMINAL[status] then
     ended = ended + 1

@@ -301,7 +301,9 @@ class Machine(RuleBasedStateMachine):
 
             self.do(f"purge {queue}", real, lambda: self.model.purge(queue))
 
-    @rule(verb=st.sampled_from(Verb), queue=st.sampled_from([None, "default", "other"]), priority=st.sampled_from([5, 9]))
+    @rule(
+        verb=st.sampled_from(Verb), queue=st.sampled_from([None, "default", "other"]), priority=st.sampled_from([5, 9])
+    )
     def act(self, verb: Verb, queue: str | None, priority: int) -> None:
         to = ("other", priority) if verb is Verb.MOVE else None
 

@@ -208,9 +208,13 @@ class Model(Transitions):
         if not self._running([(job_id, fence)]):
             if job.ended and job.fence == fence:
                 return "recorded", job.status
-            return ("recorded", job.earlier[1]) if job.earlier and job.earlier[0] == fence else ("lease_lost", job.status)
+            return (
+                ("recorded", job.earlier[1]) if job.earlier and job.earlier[0] == fence else ("lease_lost", job.status)
+            )
         least, most, final = self._wait_after(job, outcome)
-        status = self._conclude(job, self._told(outcome, fence) | {"final": final}, most if wait_ms is None else wait_ms)
+        status = self._conclude(
+            job, self._told(outcome, fence) | {"final": final}, most if wait_ms is None else wait_ms
+        )
         if status == "scheduled":
             assert wait_ms is not None
             assert least <= wait_ms <= most, f"{job_id} waits {wait_ms} ms, not {least} to {most}"
