@@ -60,6 +60,8 @@ class Executor:
         self.launcher: Launcher
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
+        self.suspects: Final[list[Attempt]] = []
+        """Those of jobs with which workers were lost, perhaps by them: see `lua/lib/rows.lua`."""
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -106,12 +108,16 @@ class Executor:
         While there is no guardian the command is not started, the attempt waits.
         """
         attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
+        if attempt.is_suspect:
+            self.suspects.append(attempt)
         self.guardian.begin(claim.fence, deadline)
         attempt.task.add_done_callback(lambda _: self._forget(attempt))
         return attempt
 
     def _forget(self, attempt: "Attempt") -> None:
         del self._attempts[attempt.claim.fence]
+        if attempt.is_suspect:
+            self.suspects.remove(attempt)
         self.guardian.end(attempt.claim.fence, sweep=attempt.started)
 
     async def run(self, claim: Claim, *, deadline: float) -> Outcome:
@@ -145,6 +151,7 @@ class Attempt:
         self.deadline = deadline
         self.output = OutputBuffer()
         self._has_parents = bool(claim.more and claim.more.get("parents"))
+        self.is_suspect: Final = bool(claim.more and claim.more.get("alone"))
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -152,13 +159,8 @@ class Attempt:
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
-        self._claimed_at_s = self._loop.time()
+        self._begun_at_s = self._loop.time()
         self.task = self._loop.create_task(self._run())
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether a worker was lost with an earlier attempt of the job."""
-        return bool(self.claim.more and self.claim.more.get("alone"))
 
     @property
     def patience_s(self) -> float:
@@ -167,8 +169,8 @@ class Attempt:
 
     @property
     def wants_to_be_alone(self) -> bool:
-        """Whether nothing else is to be started: until it has run for a while. A job that kills does so soon, mostly."""
-        return self.is_suspect and not self.task.done() and self._loop.time() < self._claimed_at_s + 2 * self.patience_s
+        """Whether nothing else is to be started, until it has run for a while: who kills, does so soon, mostly."""
+        return self._loop.time() < self._begun_at_s + 2 * self.patience_s
 
     @property
     def stopped(self) -> bool:
@@ -224,9 +226,8 @@ class Attempt:
                 timer.cancel()
 
     async def _be_alone(self) -> None:
-        """A worker was lost with the job, perhaps by it: wait, for a while, until nothing runs that it could take along."""
-        until_s = self._loop.time() + self.patience_s
-        while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
+        """Wait, for a while, until nothing runs that a suspect could take along."""
+        while self._ending is None and self._executor.runs_others(self) and self._is_patient(self._begun_at_s):
             self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
             await asyncio.wait({waiter})
 
@@ -234,7 +235,7 @@ class Attempt:
         """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
         if self.is_suspect:
             await self._be_alone()
-        until_s = self._loop.time() + self.patience_s
+        began_at_s = self._loop.time()
         while self._ending is None:
             try:
                 if self._has_parents:
@@ -242,12 +243,15 @@ class Attempt:
                 if self._ending is None:
                     return self._start()
             except Shortage as shortage:
-                if self._loop.time() >= until_s:
+                if self._is_patient(began_at_s):
+                    await self._wait_for_room(shortage)
+                else:
                     self._executor.scarcity.gave_up()
                     self._end(Ending.STOP)
-                else:
-                    await self._wait_for_room(shortage)
         return None
+
+    def _is_patient(self, since_s: float) -> bool:
+        return self._loop.time() < since_s + self.patience_s
 
     async def _wait_for_room(self, shortage: Shortage) -> None:
         with self._executor.scarcity.waiting(shortage):
@@ -289,7 +293,8 @@ class Attempt:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
-        executor.scarcity.started()
+        if executor.scarcity.felt:
+            executor.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(executor.oom_score)
         if self.claim.timeout_ms is not None:

@@ -43,6 +43,11 @@ class Scarcity:
         self._paused = False
         self._pause_s = _FIRST_PAUSE_S
 
+    @property
+    def felt(self) -> bool:
+        """Whether a command has waited since one was started."""
+        return self._since_s is not None
+
     def allowed(self, wanted: int) -> int:
         """Return for how many jobs to ask: for one, to try with, and only while none waits."""
         if self._since_s is None:

@@ -170,7 +170,7 @@ class Worker:
 
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
-        if self._stopping.begun or any(attempt.wants_to_be_alone for attempt in self._held.values()):
+        if self._stopping.begun or any(suspect.wants_to_be_alone for suspect in self._executor.suspects):
             return 0
         taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first

@@ -24,6 +24,7 @@ class Commands:
     def __init__(self, history: History) -> None:
         self.notes = Notes()
         self.scarcity = Scarcity()
+        self.suspects = ()
         self.history = history
         self._attempts: dict[int, Run] = {}
 
