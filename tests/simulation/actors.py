@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from workron import ids
 from workron.doctor import Fault
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from workron.models import (
+    NO_LIMIT,
     Concurrency,
     Dependency,
     Idempotency,
@@ -25,13 +27,18 @@ from workron.models import (
     NewJob,
     OnConflict,
     OnFailure,
+    QueueChange,
+    Rate,
     Status,
     Unique,
     Until,
     When,
 )
+from workron.models.actions import ACTS_ON, ActionFilter, NewAction, Verb
 from workron.outage import outlast
 from workron.retries import RetryPolicy
+from workron.schedules.models import CatchUp, Definition, Overlap
+from workron.schedules.times import Dst
 from workron.settings import Settings
 from workron.store import Store
 
@@ -40,6 +47,7 @@ from .http import URL
 from .timeline import Process
 from .work import Commands
 
+SCHEDULE: Final = "every-minute"
 QUEUES: Final = ("default", "other")
 PATIENCE_S: Final = 5.0
 """How long a client waits for an answer before it asks again, elsewhere."""
@@ -112,8 +120,16 @@ class Client:
     async def run(self) -> None:
         for number in range(self.requests):
             await asyncio.sleep(self.random.uniform(0, 2.5))
-            act = self.random.choice([self._submit] * 5 + [self._cancel] * 2 + [self._retry] * 2)
+            often = [self._submit] * 10 + [self._cancel] * 3 + [self._retry] * 3
+            act = self.random.choice([*often, self._order, self._gate, self._schedule])
             await act(f"{self.process.name}-{number}")
+
+    async def put_right(self) -> None:
+        """Open the queues and end the schedules, so that all can come to its end."""
+        change = QueueChange(paused=False, max_running=NO_LIMIT, rate=NO_LIMIT)
+        for queue in QUEUES:
+            await self._insist(partial(_change, queue, change))
+        await self._insist(lambda store: store.schedules.delete(SCHEDULE))
 
     async def _insist(self, handle: Callable[[Store], Awaitable[T]]) -> T | None:
         """Ask one API after the other; None if it is refused."""
@@ -172,6 +188,30 @@ class Client:
 
         await self._insist(handle)
 
+    async def _order(self, _: str) -> None:
+        """Have something done with all jobs of a status."""
+        verb = self.random.choice([Verb.CANCEL, Verb.RETRY, Verb.MOVE])
+        where = ActionFilter(self.random.choice(ACTS_ON[verb]), self.random.choice(QUEUES))
+        to = (self.random.choice(QUEUES), 3) if verb is Verb.MOVE else (None, None)
+        action = NewAction(ids.new_id(), verb, where, *to)
+        await self._insist(lambda store: store.actions.order(action))
+
+    async def _gate(self, _: str) -> None:
+        queue, most = self.random.choice(QUEUES), self.random.choice([1, 2])
+        rate = Rate(2, 1000) if self._chance(0.3) else NO_LIMIT
+        change = QueueChange(paused=self._chance(0.5), max_running=most, rate=rate)
+        await self._insist(partial(_change, queue, change))
+
+    async def _schedule(self, _: str) -> None:
+        """Have something started with each minute: one comes in the storm, more where a clock jumps."""
+        body: dict[str, Any] = {"command": "work 300 0"}
+        as_workflow = self._chance(0.5)
+        if as_workflow:
+            body = {"name": "w", "jobs": [{"name": "a", **body}, {"name": "b", "depends_on": ["a"], **body}]}
+        how = self.random.choice([*Overlap]), self.random.choice([*CatchUp])
+        definition = Definition("* * * * *", "UTC", Dst.ONCE, *how, paused=False, work=body, is_workflow=as_workflow)
+        await self._insist(lambda store: store.schedules.put(SCHEDULE, definition))
+
     # --- what is submitted --------------------------------------------------------------------------------------------
 
     def _plans(self) -> list[Plan]:
@@ -227,6 +267,10 @@ class Client:
 
     def _chance(self, share: float) -> bool:
         return self.random.random() < share
+
+
+async def _change(queue: str, change: QueueChange, store: Store) -> None:
+    await store.change_queue(queue, change)
 
 
 def _jobs(plans: list[Plan]) -> list[NewJob]:

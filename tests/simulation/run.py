@@ -18,7 +18,7 @@ from .world import World
 DRAIN_S: Final = 120.0
 """After the storm all jobs must have ended within this time: nobody starves."""
 SETTLE_S: Final = 3.0
-"""Then what is left over is cleared away."""
+"""It has to be quiet for so long: calls that are late may still arrive, and what is left over is cleared away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,16 @@ def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict
 
 
 def _drain(world: World) -> float:
-    """Let time pass until nothing is left to do; returns how long that took."""
-    timeline = world.timeline
-    while timeline.now < STORM_S + DRAIN_S and not world.is_quiet():
+    """Let time pass until nothing is left to do, and nothing comes any more; returns how long that took."""
+    timeline, ends_at = world.timeline, STORM_S + DRAIN_S
+    while timeline.now < ends_at and not world.asked:
         timeline.run_until(timeline.now + 1.0)
-    waited_s = timeline.now - STORM_S
-    timeline.run_until(timeline.now + SETTLE_S)
-    return waited_s
+    world.put_right()
+    quiet_for_s = 0.0
+    while timeline.now < ends_at and quiet_for_s < SETTLE_S:
+        timeline.run_until(timeline.now + 1.0)
+        quiet_for_s = quiet_for_s + 1.0 if world.is_quiet() else 0.0
+    return timeline.now - STORM_S
 
 
 def _judge(world: World, waited_s: float) -> list[str]:

@@ -15,7 +15,8 @@ from contextvars import Context
 from typing import Any, Final
 from unittest import mock
 
-EPOCH_S: Final = 1_800_000_000.0
+EPOCH_S: Final = 1_799_999_993.0
+"""Seven seconds before a full minute."""
 _LAST_STEPS: Final = 10_000
 """So many callbacks a dying process may run to come to its end."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -65,7 +65,7 @@ class World:
         for start in [self._start_api] * APIS + workers + [self._start_reaper] * REAPERS:
             start()
         for number in range(CLIENTS):
-            self._start_client(number)
+            self._start_client(f"client{number}", lambda client: client.run())
         for blow in blows(self.random):
             self.timeline.push(blow.at_s, None, partial(self._strike, blow))
 
@@ -78,11 +78,19 @@ class World:
             if process.frozen:
                 process.thaw()
 
+    def put_right(self) -> None:
+        """Have somebody open what clients have closed."""
+        self._start_client("operator", lambda client: client.put_right())
+
+    @property
+    def asked(self) -> bool:
+        """Whether clients have said all they have to say."""
+        return not any(process.alive for process in self._clients)
+
     def is_quiet(self) -> bool:
-        """Whether clients have said all they have to say, and every job has ended."""
-        keys = (self.keys.propagate, self.keys.batches, self.keys.arrays)
-        busy = any(process.alive for process in self._clients) or self.history.unfinished()
-        return not busy and not any(self.server.get(key) for key in keys)
+        """Whether nobody wants anything any more, and every job has ended."""
+        keys = (self.keys.propagate, self.keys.batches, self.keys.arrays, self.keys.actions_open)
+        return self.asked and not self.history.unfinished() and not any(self.server.get(key) for key in keys)
 
     def end(self) -> None:
         for process in [*self._processes, *self._clients]:
@@ -128,11 +136,11 @@ class World:
         process = self._process("reaper", self._start_reaper)
         process.start(reaper(self, process, POLICY.pass_ms / 1000))
 
-    def _start_client(self, number: int) -> None:
-        process = Process(self.timeline, f"client{number}")
+    def _start_client(self, name: str, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        process = Process(self.timeline, name)
         process.ended = process.kill
         self._clients.append(process)
-        process.start(Client(self, process, seeded(f"client {number} {self.seed}"), requests=8).run())
+        process.start(work(Client(self, process, seeded(f"{name} {self.seed}"), requests=8)))
 
     def note(self, who: str, what: str, outcome: str) -> None:
         self.network.note(who, what, outcome)
