@@ -25,7 +25,7 @@ _BODIES: Final = (
     *(NewJob, NewJobs, NewWorkflow, MoreJobs, NewSchedule, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
     NewApiKey,
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
-    *(work.Report, work.FailureReport, work.MaybeFenced),
+    *(work.Report, work.FailureReport, work.MaybeFenced, work.JobBeat),
 )
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)

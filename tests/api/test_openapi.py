@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -104,6 +105,11 @@ def test_every_error_of_an_operation_is_a_documented_problem(operation: dict[str
             assert list(answer["content"]) == ["application/problem+json"]
             for example in answer["content"]["application/problem+json"]["examples"].values():
                 assert example["value"]["status"] == int(status)
+
+
+def test_the_document_describes_every_body_that_it_refers_to() -> None:
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
+    assert named - set(DOCUMENT["components"]["schemas"]) == set()
 
 
 def test_operations_have_short_ids_of_their_own() -> None:
