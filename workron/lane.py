@@ -32,8 +32,7 @@ class Lane(asyncio.Protocol):
         self._retired = False
         self.on_push: Callable[[list[bytes] | None], object] | None = None
         """Is told what the server sends unasked, and None when the connection is gone."""
-        self.beside: Lane | None = None
-        """Another one that is closed with this."""
+        self._beside: Lane | None = None
         self._replies = hiredis.Reader(
             protocolError=RedisError, replyError=connection._parser.parse_error, notEnoughData=_NO_REPLY
         )
@@ -62,6 +61,12 @@ class Lane(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         return self._retired or self._transport.is_closing()
+
+    def keep_beside(self, other: "Lane") -> None:
+        """Close another lane when this one is closed."""
+        self._beside = other
+        if self._transport.is_closing():
+            other.close()
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Write a command now; the future brings its reply. Who gives up on the reply need not tell."""
@@ -104,8 +109,8 @@ class Lane(asyncio.Protocol):
         """Close, and return when the socket is gone."""
         self.close()
         await self._lost.wait()
-        if self.beside is not None:
-            await self.beside.aclose()
+        if self._beside is not None:
+            await self._beside.aclose()
 
     def data_received(self, data: bytes) -> None:
         self._replies.feed(data)
@@ -135,5 +140,5 @@ class Lane(asyncio.Protocol):
             self._answer(ConnectionError(str(exc) if exc else _CLOSED))
         if self.on_push is not None:
             self.on_push(None)
-        if self.beside is not None:
-            self.beside.close()
+        if self._beside is not None:
+            self._beside.close()

@@ -148,6 +148,8 @@ class Sentinels:
 
     async def _by(self, sentinel: Address, limit_s: float) -> Lane:
         asked = await self._sentinel.open(sentinel, limit_s)
+        news: list[list[bytes] | None] = []
+        asked.on_push = news.append
         try:
             await asked.send(("SUBSCRIBE", _SWITCHED))
             named = await asked.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
@@ -157,8 +159,10 @@ class Sentinels:
         except BaseException:
             asked.close()
             raise
-        lane.beside = asked
+        lane.keep_beside(asked)
         asked.on_push = lambda pushed: self._hear(lane, pushed)
+        for pushed in news:
+            self._hear(lane, pushed)
         return lane
 
     def _hear(self, lane: Lane, pushed: list[bytes] | None) -> None:

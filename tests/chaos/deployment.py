@@ -81,6 +81,12 @@ class Process:
             self.expected_to_die |= number in (signal.SIGKILL, signal.SIGTERM)
             os.kill(self._process.pid, number)
 
+    def kill(self) -> None:
+        """Kill it, and return when it is gone."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(10)
+
     def kill_guardian(self) -> None:
         """Kill the process that watches over a worker's commands."""
         if self.alive:
@@ -169,9 +175,7 @@ class Deployment:
         if self._keeping is not None:
             self._keeping.cancel()
         for process in self.processes:
-            process.signal(signal.SIGKILL)
-            if process._process is not None:
-                process._process.wait(10)
+            process.kill()
 
 
 def another_version(folder: Path) -> Path:

@@ -78,26 +78,29 @@ class Run:
         events = Events(lambda: self.ground.primary.admin, KEYS.events, self._folder / "events")
         load = Load(door.port, self._folder, self._seed, events.ended)
         faults = Faults(deployment, self.ground, [*self.ground.proxies, door], self._seed)
-        beside = [asyncio.create_task(events.follow()), asyncio.create_task(self._tell(load, faults))]
-        loading = asyncio.create_task(load.run())
         try:
-            await self._until_one_is_done(load, events)
-            if self._kinds:
-                await faults.run(plan(self._seed, self._kinds, self._pace_s), time.monotonic() + self._seconds)
-            else:
-                await asyncio.sleep(self._seconds)
-            load.stop()
-            await loading
-            await self._rest()
-            await events.catch_up(self.ground.primary.admin)
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(events.follow()), group.create_task(self._tell(load, faults))]
+                loading = group.create_task(load.run())
+                await self._until_one_is_done(load, events)
+                await self._go_wrong(faults)
+                load.stop()
+                await loading
+                await self._rest()
+                await events.catch_up(self.ground.primary.admin)
+                for task in beside:
+                    task.cancel()
         finally:
-            for task in (*beside, loading):
-                task.cancel()
-            await asyncio.gather(*beside, loading, return_exceptions=True)
             await load.aclose()
         self.account.faults = dict(faults.done)
         self._load, self._events = load, events
         recovery(self.account, load, events, faults.at)
+
+    async def _go_wrong(self, faults: Faults) -> None:
+        if self._kinds:
+            await faults.run(plan(self._seed, self._kinds, self._pace_s), time.monotonic() + self._seconds)
+        else:
+            await asyncio.sleep(self._seconds)
 
     async def _until_one_is_done(self, load: Load, events: Events) -> None:
         async with asyncio.timeout(60):
@@ -108,11 +111,8 @@ class Run:
         began_s = time.monotonic()
         while True:
             await asyncio.sleep(_TELL_S)
-            waits = len(load._open)
-            self._say(
-                f"{time.monotonic() - began_s:5.0f} s  {len(load.acknowledged)} jobs, {waits} open, "
-                f"{faults.done.total()} faults"
-            )
+            jobs, done = len(load.acknowledged), faults.done.total()
+            self._say(f"{time.monotonic() - began_s:5.0f} s  {jobs} jobs, {load.open} open, {done} faults")
 
     async def _rest(self) -> None:
         """Wait until every job has ended, or long enough."""

@@ -76,6 +76,11 @@ class Load:
                     (kind,) = self._chance.choices(list(MIX), list(MIX.values()))
                     group.create_task(getattr(self, f"_{kind}")())
 
+    @property
+    def open(self) -> int:
+        """How many acknowledged jobs had not ended when it last looked."""
+        return len(self._open)
+
     def stop(self) -> None:
         self._stopping.set()
 
