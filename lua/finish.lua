@@ -1,5 +1,5 @@
 -- finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core timers unique slots concurrency ends edges arrays workflows gates expiry claims outputs retries unfenced
+-- uses: core timers unique slots concurrency ends edges arrays workflows gates expiry claimed claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --

@@ -60,6 +60,8 @@ class Executor:
         self.launcher: Launcher
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
+        self.suspects: Final[list[Attempt]] = []
+        """The attempts beside which nothing is to run, at first."""
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -106,12 +108,16 @@ class Executor:
         While there is no guardian the command is not started, the attempt waits.
         """
         attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
+        if attempt.is_suspect:
+            self.suspects.append(attempt)
         self.guardian.begin(claim.fence, deadline)
         attempt.task.add_done_callback(lambda _: self._forget(attempt))
         return attempt
 
     def _forget(self, attempt: "Attempt") -> None:
         del self._attempts[attempt.claim.fence]
+        if attempt.is_suspect:
+            self.suspects.remove(attempt)
         self.guardian.end(attempt.claim.fence, sweep=attempt.started)
 
     async def run(self, claim: Claim, *, deadline: float) -> Outcome:
@@ -145,6 +151,8 @@ class Attempt:
         self.deadline = deadline
         self.output = OutputBuffer()
         self._has_parents = bool(claim.more and claim.more.get("parents"))
+        self.is_suspect: Final = bool(claim.more and claim.more.get("alone"))
+        """Whether a worker was lost with an earlier attempt of the job."""
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -156,19 +164,14 @@ class Attempt:
         self.task = self._loop.create_task(self._run())
 
     @property
-    def is_suspect(self) -> bool:
-        """Whether a worker was lost with an earlier attempt of the job."""
-        return bool(self.claim.more and self.claim.more.get("alone"))
-
-    @property
     def patience_s(self) -> float:
         """How long it may be put off: the time for which a job may run counts from its claim."""
         return self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
 
     @property
     def wants_to_be_alone(self) -> bool:
-        """Whether nothing else is to be started: until it has run for a while. A job that kills does so soon, mostly."""
-        return self.is_suspect and not self.task.done() and self._loop.time() < self._claimed_at_s + 2 * self.patience_s
+        """Whether nothing else is to be started: a suspect has not run for long yet. Most that kill do so soon."""
+        return self._loop.time() < self._claimed_at_s + 2 * self.patience_s
 
     @property
     def stopped(self) -> bool:
@@ -206,6 +209,8 @@ class Attempt:
     async def _run(self) -> Outcome:
         try:
             await self._be_guarded()
+            if self.is_suspect:
+                await self._be_alone()
             status = None
             if (process := await self._start_patiently()) is not None:
                 await process.exited
@@ -224,7 +229,7 @@ class Attempt:
                 timer.cancel()
 
     async def _be_alone(self) -> None:
-        """A worker was lost with the job, perhaps by it: wait, for a while, until nothing runs that it could take along."""
+        """Wait, for a while, until nothing runs that it could take along: a worker was lost with it, perhaps by it."""
         until_s = self._loop.time() + self.patience_s
         while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
             self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
@@ -232,9 +237,7 @@ class Attempt:
 
     async def _start_patiently(self) -> Process | None:
         """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
-        if self.is_suspect:
-            await self._be_alone()
-        until_s = self._loop.time() + self.patience_s
+        until_s = 0.0
         while self._ending is None:
             try:
                 if self._has_parents:
@@ -242,6 +245,7 @@ class Attempt:
                 if self._ending is None:
                     return self._start()
             except Shortage as shortage:
+                until_s = until_s or self._loop.time() + self.patience_s
                 if self._loop.time() >= until_s:
                     self._executor.scarcity.gave_up()
                     self._end(Ending.STOP)
@@ -289,7 +293,8 @@ class Attempt:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
-        executor.scarcity.started()
+        if executor.scarcity.lasts:
+            executor.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(executor.oom_score)
         if self.claim.timeout_ms is not None:

@@ -3,10 +3,6 @@
 local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
 
 do
-local CLAIM_FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
-  'losses',
-}
 local CLAIM_WIDTH = 10
 local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
@@ -14,23 +10,6 @@ local DUE_BUDGET = 100
 local NO_START_COST = 20 -- who may not start any more, or not yet, is as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
-
--- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow. `alone`: a worker has
--- been lost with it, perhaps by it, so that nothing else is to run beside it.
-local function more_of(row)
-  if not (row[5] or row[13]) then
-    return row[11]
-  end
-  local own = {}
-  own[#own + 1] = row[5] and '"workflow":"' .. row[5] .. '"' or nil
-  own[#own + 1] = row[13] and '"alone":true' or nil
-  return '{' .. table.concat(own, ',') .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
-end
-
--- What the worker gets of one claim; false where a field is unset.
-local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
-end
 
 -- Make due jobs pending, and act on timers that have come; returns whether more are due.
 function promote(limit)
@@ -79,33 +58,6 @@ function pop_call(queue)
   return call
 end
 
-local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
-local specs = {} -- array → what its tasks have in common
-
--- Fill in what a task has from its array, and which one it is.
-local function fill_in(id, row)
-  row.array = redis.call('HGET', job_key(id), 'array')
-  local array, place = string.match(row.array, '^(%S+) (%d+)$')
-  local spec = specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC))
-  specs[array] = spec
-  local more = spec[6] and cjson.decode(spec[6]) or {}
-  local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
-  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
-  more.workflow = spec[8] or nil
-  row[11] = cjson.encode(more)
-  for i = 1, 5 do
-    row[5 + i] = spec[i]
-  end
-end
-
--- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
-local function with_array(id, row)
-  if row[12] and string.find(row[12], 'a', 1, true) and not pcall(fill_in, id, row) then
-    quarantine(id)
-  end
-  return row
-end
-
 -- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
 local function start(id, row, worker, number, lease_ms, until_text)
   row = with_array(id, row)
@@ -139,6 +91,7 @@ end
 -- A popped id counts only if its hash says that it is pending in this queue at this priority. A job with which a worker
 -- was lost is claimed alone. Returns the claims and whether the queues may hold more that could be claimed.
 function claim(worker, queues, limit, lease_ms, floor)
+  redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
   local claims, budget, stopped = {}, limit + STALE_BUDGET, false
   local fence, until_text = next_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do

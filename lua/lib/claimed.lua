@@ -1,0 +1,54 @@
+-- claimed: what a worker is told of a job that it has claimed.
+
+local CLAIM_FIELDS, claim_row, with_array
+
+do
+CLAIM_FIELDS = {
+  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
+  'losses',
+}
+
+-- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow. `alone`: a worker has
+-- been lost with it, perhaps by it, so that nothing else is to run beside it.
+local function more_of(row)
+  if not (row[5] or row[13]) then
+    return row[11]
+  end
+  local own = {}
+  own[#own + 1] = row[5] and '"workflow":"' .. row[5] .. '"' or nil
+  own[#own + 1] = row[13] and '"alone":true' or nil
+  return '{' .. table.concat(own, ',') .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
+end
+
+-- What the worker gets of one claim; false where a field is unset.
+function claim_row(id, fence, attempt, row)
+  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
+end
+
+local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
+local specs = {} -- array → what its tasks have in common
+
+-- Fill in what a task has from its array, and which one it is.
+local function fill_in(id, row)
+  row.array = redis.call('HGET', job_key(id), 'array')
+  local array, place = string.match(row.array, '^(%S+) (%d+)$')
+  local spec = specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC))
+  specs[array] = spec
+  local more = spec[6] and cjson.decode(spec[6]) or {}
+  local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
+  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
+  more.workflow = spec[8] or nil
+  row[11] = cjson.encode(more)
+  for i = 1, 5 do
+    row[5 + i] = spec[i]
+  end
+end
+
+-- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
+function with_array(id, row)
+  if row[12] and string.find(row[12], 'a', 1, true) and not pcall(fill_in, id, row) then
+    quarantine(id)
+  end
+  return row
+end
+end
