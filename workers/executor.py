@@ -61,7 +61,7 @@ class Executor:
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
         self.suspects: Final[list[Attempt]] = []
-        """Those of jobs with which workers were lost, perhaps by them: see `lua/lib/rows.lua`."""
+        """The attempts beside which nothing is to run, at first."""
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -152,6 +152,7 @@ class Attempt:
         self.output = OutputBuffer()
         self._has_parents = bool(claim.more and claim.more.get("parents"))
         self.is_suspect: Final = bool(claim.more and claim.more.get("alone"))
+        """Whether workers were lost with the job so often that it may be what kills them: see `lua/lib/rows.lua`."""
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -159,7 +160,7 @@ class Attempt:
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
-        self._begun_at_s = self._loop.time()
+        self._claimed_at_s = self._loop.time()
         self.task = self._loop.create_task(self._run())
 
     @property
@@ -169,8 +170,8 @@ class Attempt:
 
     @property
     def wants_to_be_alone(self) -> bool:
-        """Whether nothing else is to be started, until it has run for a while: who kills, does so soon, mostly."""
-        return self._loop.time() < self._begun_at_s + 2 * self.patience_s
+        """Whether nothing else is to be started: a suspect has not run for long yet. Most that kill do so soon."""
+        return self._loop.time() < self._claimed_at_s + 2 * self.patience_s
 
     @property
     def stopped(self) -> bool:
@@ -208,6 +209,8 @@ class Attempt:
     async def _run(self) -> Outcome:
         try:
             await self._be_guarded()
+            if self.is_suspect:
+                await self._be_alone()
             status = None
             if (process := await self._start_patiently()) is not None:
                 await process.exited
@@ -226,16 +229,15 @@ class Attempt:
                 timer.cancel()
 
     async def _be_alone(self) -> None:
-        """Wait, for a while, until nothing runs that a suspect could take along."""
-        while self._ending is None and self._executor.runs_others(self) and self._is_patient(self._begun_at_s):
+        """Wait, for a while, until nothing runs that it could take along: a worker was lost with it, perhaps by it."""
+        until_s = self._loop.time() + self.patience_s
+        while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
             self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
             await asyncio.wait({waiter})
 
     async def _start_patiently(self) -> Process | None:
         """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
-        if self.is_suspect:
-            await self._be_alone()
-        began_at_s = self._loop.time()
+        until_s = 0.0
         while self._ending is None:
             try:
                 if self._has_parents:
@@ -243,15 +245,13 @@ class Attempt:
                 if self._ending is None:
                     return self._start()
             except Shortage as shortage:
-                if self._is_patient(began_at_s):
-                    await self._wait_for_room(shortage)
-                else:
+                until_s = until_s or self._loop.time() + self.patience_s
+                if self._loop.time() >= until_s:
                     self._executor.scarcity.gave_up()
                     self._end(Ending.STOP)
+                else:
+                    await self._wait_for_room(shortage)
         return None
-
-    def _is_patient(self, since_s: float) -> bool:
-        return self._loop.time() < since_s + self.patience_s
 
     async def _wait_for_room(self, shortage: Shortage) -> None:
         with self._executor.scarcity.waiting(shortage):
@@ -293,7 +293,7 @@ class Attempt:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
-        if executor.scarcity.felt:
+        if executor.scarcity.lasts:
             executor.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(executor.oom_score)

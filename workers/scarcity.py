@@ -38,27 +38,21 @@ class Scarcity:
     def __init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
         """Called when more may be asked for than before."""
-        self._since_s: float | None = None
+        self.lasts = False
+        self._since_s = 0.0
         self._waiting = 0
         self._paused = False
         self._pause_s = _FIRST_PAUSE_S
 
-    @property
-    def felt(self) -> bool:
-        """Whether a command has waited since one was started."""
-        return self._since_s is not None
-
     def allowed(self, wanted: int) -> int:
-        """Return for how many jobs to ask: for one, to try with, and only while none waits."""
-        if self._since_s is None:
-            return wanted
+        """Return for how many jobs to ask while it lasts: for one, to try with, and only while none waits."""
         return 0 if self._waiting or self._paused else min(wanted, 1)
 
     @contextmanager
     def waiting(self, shortage: Shortage) -> Iterator[None]:
         """Count a command that waits; the first one is logged."""
-        if self._since_s is None:
-            self._since_s = time.monotonic()
+        if not self.lasts:
+            self.lasts, self._since_s = True, time.monotonic()
             log.warning("no room to start commands, they wait", error=str(shortage))
         self._waiting += 1
         try:
@@ -68,10 +62,9 @@ class Scarcity:
 
     def started(self) -> None:
         """Note that a command was started: there is room again."""
-        if self._since_s is not None:
-            log.info("commands start again", after_s=round(time.monotonic() - self._since_s, 1))
-            self._since_s, self._pause_s = None, _FIRST_PAUSE_S
-            self.changed()
+        log.info("commands start again", after_s=round(time.monotonic() - self._since_s, 1))
+        self.lasts, self._pause_s = False, _FIRST_PAUSE_S
+        self.changed()
 
     def gave_up(self) -> None:
         """Note that a job is given back: the next one is asked for after a pause, each longer than the one before."""

@@ -170,12 +170,14 @@ class Worker:
 
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
-        if self._stopping.begun or any(suspect.wants_to_be_alone for suspect in self._executor.suspects):
+        executor = self._executor
+        if self._stopping.begun or (executor.suspects and any(one.wants_to_be_alone for one in executor.suspects)):
             return 0
         taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first
         wanted = min(self.slots - taken + ended, self._share, self._allowance.left - other.open)
-        return self._executor.scarcity.allowed(int(max(0, wanted)))
+        wanted = int(max(0, wanted))
+        return executor.scarcity.allowed(wanted) if executor.scarcity.lasts else wanted
 
     async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""

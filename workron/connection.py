@@ -81,7 +81,8 @@ def _translate(error: Exception) -> Exception:
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
     if isinstance(error, NoScriptError):
         return error
-    return StoreBroken(f"Redis answered with an error: {text}", retry_after_s=5.0)
+    hint = "; somebody has overwritten a key of ours" if text.startswith("WRONGTYPE") else ""
+    return StoreBroken(f"Redis answered with an error: {text}{hint}", retry_after_s=5.0)
 
 
 class Connection:
@@ -130,7 +131,17 @@ class Connection:
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Run reading commands in one round trip; an item may be an exception, but none that the next try may spare."""
+        """Run reading commands in one round trip; the first that is answered with an error is raised."""
+        answers = await self.each(commands)
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed = self._failed(answer)
+                named = type(failed) is StoreBroken and len(command) > 1
+                raise StoreBroken(f"{command[1]!s} is damaged in Redis: {answer}") if named else failed from answer
+        return answers
+
+    async def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Run them likewise; an error is an item among the answers, unless the next try may spare it."""
         if not commands:
             return []
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)

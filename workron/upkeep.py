@@ -7,6 +7,7 @@ from typing import Final
 
 from workron.arrays import Arrays
 from workron.connection import Connection
+from workron.errors import StoreBroken
 from workron.keys import Keys
 from workron.models import PRIORITIES, QueueState, Status
 from workron.policy import Policy
@@ -147,12 +148,18 @@ class Upkeep:
         trimmed = await self._trim(queues)
         full = bool(await self._excess())
         early, deleted = 0, 0
+        damaged: StoreBroken | None = None
         for queue in queues:
             for status in FINISHED:
-                if queue.counts[status]:
-                    deleted += await self._sweep(queue.name, status)
-                if queue.counts[status] and full and early < EARLY:
-                    early += await self._sweep(queue.name, status, keep_ms=SEEN_MS, most=EARLY - early)
+                try:
+                    if queue.counts[status]:
+                        deleted += await self._sweep(queue.name, status)
+                    if queue.counts[status] and full and early < EARLY:
+                        early += await self._sweep(queue.name, status, keep_ms=SEEN_MS, most=EARLY - early)
+                except StoreBroken as error:  # the others are swept all the same
+                    damaged = error
+        if damaged is not None:
+            raise damaged
         return Swept(deleted, trimmed, early)
 
     async def _excess(self) -> float | None:
@@ -175,7 +182,8 @@ class Upkeep:
     async def _trim(self, queues: Sequence[QueueState]) -> int:
         """Clean pending lists in which ids of cancelled jobs outnumber the waiting ones."""
         lists = [(queue, priority) for queue in queues for priority in PRIORITIES]
-        lengths = await self._reader.read([("LLEN", self._keys.pending(queue.name, p)) for queue, p in lists])
+        replies = await self._reader.each([("LLEN", self._keys.pending(queue.name, p)) for queue, p in lists])
+        lengths = [0 if isinstance(reply, Exception) else reply for reply in replies]
         total: Counter[str] = Counter()
         for (queue, _), length in zip(lists, lengths, strict=True):
             total[queue.name] += length

@@ -84,6 +84,7 @@ end
 -- A popped id counts only if its hash says that it is pending in this queue at this priority. A suspect is claimed
 -- alone (see rows). Returns the claims and whether the queues may hold more that could be claimed.
 function claim(worker, queues, limit, lease_ms, floor)
+  redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
   local claims, budget, stopped = {}, limit + STALE_BUDGET, false
   local fence, until_text = last_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do

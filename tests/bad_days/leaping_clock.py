@@ -1,7 +1,7 @@
 """`python leaping_clock.py FILE python -m workron …`: that, on a machine that was suspended for as long as FILE says.
 
-What it says (seconds) is added to CLOCK_BOOTTIME, which goes on in suspend; the monotonic clock stands still then, and so
-do timers. The guardian of a worker is on the same machine.
+What it says (seconds) is added to CLOCK_BOOTTIME, which goes on in suspend; the monotonic clock stands still then, and
+so do timers. The guardian of a worker is on the same machine.
 """
 
 import runpy

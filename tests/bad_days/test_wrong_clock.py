@@ -83,9 +83,8 @@ def test_a_worker_whose_clock_is_wrong_by_an_hour_does_everything_in_time(
     over = submit(http, "sleep 60", timeout="500ms", max_attempts=1)
     again = submit(http, "test $WORKRON_ATTEMPT = 2")
     late = submit(http, "true", delay="1s")
-    flow = http.post(
-        "/workflows", json={"name": "grows", "jobs": [{"name": "one", "argv": [sys.executable, "-c", ADD]}]}
-    )
+    adding = {"name": "one", "argv": [sys.executable, "-c", ADD]}
+    flow = http.post("/workflows", json={"name": "grows", "jobs": [adding]}).json()["id"]
     jobs = [http.get(f"/jobs/{one}", params={"wait": 20}).json() for one in (plain, long, over, again, late)]
     assert [(job["status"], job["reason"], job["attempts"]) for job in jobs] == [
         ("done", None, 1),
@@ -94,9 +93,7 @@ def test_a_worker_whose_clock_is_wrong_by_an_hour_does_everything_in_time(
         ("done", None, 2),
         ("done", None, 1),
     ]
-    wait_for(
-        lambda: http.get(f"/workflows/{flow.json()['id']}").json()["counts"]["done"] == 2, "the job that was added"
-    )
+    wait_for(lambda: http.get(f"/workflows/{flow}").json()["counts"]["done"] == 2, "the job that was added")
 
     for job in jobs:
         assert all(is_now(job[name]) for name in ("created_at", "started_at", "finished_at"))

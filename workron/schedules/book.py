@@ -129,7 +129,7 @@ class ScheduleBook:
             ("LRANGE", self._keys.schedule_runs(name), 0, SHOWN_RUNS - 1),
             ("TIME",),
         ]
-        reply, runs, time = await self._connection.pipeline(commands)
+        reply, runs, time = await self._connection.each(commands)
         now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
         if isinstance(reply, Exception):
             raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
@@ -146,7 +146,7 @@ class ScheduleBook:
         found = await self._connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
         names = [name.decode() for name in found]
         shown = names[:limit]
-        replies = await self._connection.pipeline([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
+        replies = await self._connection.each([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
         rows = [{} if isinstance(reply, Exception) else _present(reply) for reply in replies]
         schedules = [_schedule(name, row, ()) for name, row in zip(shown, rows, strict=True)]
         next_cursor = shown[-1] if len(names) > limit else None
@@ -154,7 +154,7 @@ class ScheduleBook:
 
     async def due(self, offset: int, limit: int) -> Due:
         """Return schedules whose time has come, the first `offset` of them passed over."""
-        reply, time = await self._connection.pipeline(
+        reply, time = await self._connection.each(
             [("ZRANGE", self._keys.schedules_due, offset, offset + limit - 1, "WITHSCORES"), ("TIME",)]
         )
         if isinstance(reply, Exception):
