@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import pages, problems
+from api.auth import Ring
 from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
@@ -17,6 +18,7 @@ from api.routes import (
     claims,
     fleet,
     jobs,
+    keys,
     queues,
     reports,
     schedules,
@@ -46,16 +48,18 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.context = Context(store, settings)
+    ring = None if api_key is None else Ring(api_key, store)
+    context = app.state.context = Context(store, settings, ring)
     # /jobs/next and /jobs/actions go before /jobs/{job_id}
-    modules = (submissions, claims, actions, jobs, workflows, reports, workers, queues, schedules, fleet, system)
+    steps = (submissions, claims, actions, jobs, workflows, reports, workers)
+    modules = (*steps, queues, schedules, fleet, keys, system)
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
-    app.add_middleware(Gate, settings=settings, api_key=api_key, store=store)
+    app.add_middleware(Gate, settings=settings, ring=ring, trail=context.trail)
     return app
 
 

@@ -1,7 +1,23 @@
-"""How a request proves that it knows the API key."""
+"""How a request proves who it comes from: by the key of the API, by one of those stored, or by a job's token."""
 
 import hashlib
 import hmac
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from api.callers import Caller
+from workron.access import id_in, is_of
+from workron.models import KeyRecord
+from workron.tokens import is_token
+
+if TYPE_CHECKING:
+    from workron.store import Store
+
+REMEMBERED_S: Final = 5.0
+"""For so long a key is taken, or refused, as it was found: a revoked one is good no longer than that."""
+_MOST_REMEMBERED: Final = 2000
 
 
 class KeyCheck:
@@ -15,3 +31,68 @@ class KeyCheck:
         if scheme.lower() != b"bearer":
             return False
         return hmac.compare_digest(hashlib.sha256(credentials.strip()).digest(), self._digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    record: KeyRecord | None
+    until_s: float
+
+
+class Ring:
+    """All keys that open this API. The first one needs no store, so that it opens while that is away.
+
+    Any other is read from the store, at most once in `REMEMBERED_S`; StoreUnavailable where it can't be.
+    """
+
+    def __init__(self, api_key: str, store: "Store") -> None:
+        self._master = KeyCheck(api_key)
+        self._store = store
+        self._found: OrderedDict[str, _Found] = OrderedDict()
+
+    def is_master(self, authorization: bytes | None) -> bool:
+        return self._master.accepts(authorization)
+
+    async def caller(self, authorization: bytes | None, method: str, path: str) -> Caller | None:
+        """Return who sends this header with what is no master key; None if nobody does, or not for this request."""
+        scheme, _, credentials = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        text = credentials.strip().decode("latin-1")
+        if is_token(text):
+            return await self._of_token(text, method, path)
+        key_id = id_in(text)
+        record = await self._record(key_id) if key_id is not None else None
+        return Caller.with_key(record) if record is not None and is_of(record, text) else None
+
+    async def _of_token(self, token: str, method: str, path: str) -> Caller | None:
+        grant = await self._store.attempts.tokens.judge(token)
+        if grant is None or (method, path) not in _opened(grant.workflow):
+            return None
+        if grant.key is None:
+            return Caller.with_token(grant, None)
+        record = await self._record(grant.key)
+        return None if record is None else Caller.with_token(grant, record)
+
+    async def _record(self, key_id: str) -> KeyRecord | None:
+        now_s = time.monotonic()
+        found = self._found.get(key_id)
+        if found is None or found.until_s <= now_s:
+            record = await self._store.access.find(key_id)
+            left_s = REMEMBERED_S if record is None or record.left_ms is None else record.left_ms / 1000
+            usable = None if record is None or record.expired else record
+            found = self._found[key_id] = _Found(usable, now_s + max(0.0, min(REMEMBERED_S, left_s)))
+            self._found.move_to_end(key_id)
+            if len(self._found) > _MOST_REMEMBERED:
+                self._found.popitem(last=False)
+        return found.record
+
+    def forget(self, key_id: str) -> None:
+        """Look a key up anew when it is used next."""
+        self._found.pop(key_id, None)
+
+
+def _opened(workflow: str) -> set[tuple[str, str]]:
+    """Return what may be asked with a token: its workflow, and more jobs in it."""
+    path = f"/workflows/{workflow}"
+    return {("GET", path), ("POST", f"{path}/jobs")}

@@ -14,7 +14,12 @@ _JSON: Final = "application/json"
 
 
 async def read(request: Request, limit: int) -> bytes:
-    """Return the whole body; raises `TooLarge` as soon as it is known to be over `limit` bytes."""
+    """Return the whole body; raises `TooLarge` as soon as it is known to be over `limit` bytes.
+
+    What is compressed is refused (415): a few bytes could become any number.
+    """
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise HTTPException(415, "send the body as it is, without a content-encoding")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)

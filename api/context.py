@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
 
+from api.audit import Trail
+from api.auth import Ring
 from api.cancels import CancelBoard
 from api.outages import OutageWatch
 from api.parking import Parking
@@ -23,13 +25,16 @@ T = TypeVar("T")
 class Context:
     """Made once per application; `stopping` is set when the server is told to stop."""
 
-    def __init__(self, store: "Store", settings: Settings) -> None:
+    def __init__(self, store: "Store", settings: Settings, ring: Ring | None = None) -> None:
+        self.ring: Final = ring
+        """The keys; None if none is demanded."""
         self.store: Final = store
         self.settings: Final = settings
         self.stopping: Final = asyncio.Event()
         self.started_s: Final = time.monotonic()
         self.instance: Final = ids.new_id()
         self.outages: Final = OutageWatch(store, self.stopping)
+        self.trail: Final = Trail(store, settings.audit_entries, self.outages)
         self.parking: Final = Parking(store, self.instance, self.stopping, self.outages)
         self.cancels: Final = CancelBoard(self.parking.source, self.stopping, self.outages)
 
@@ -37,6 +42,7 @@ class Context:
         """End what listens to the store; the store itself is its owner's."""
         await self.cancels.aclose()
         await self.parking.aclose()
+        await self.trail.aclose()
         await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:

@@ -1,24 +1,22 @@
 """The first thing that every request meets: Host, Origin and key, as plain ASGI.
 
 Nothing behind it runs for a request that fails a check, whatever its method or path. It also answers HEAD where there
-is GET, and turns an exception that nobody caught into a problem document.
+is GET, turns an exception that nobody caught into a problem document, and has the record written of who did what.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.auth import KeyCheck
+from api.audit import Trail
+from api.auth import Ring
+from api.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked, Caller
 from api.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
 from workron.settings import Settings
-from workron.tokens import Grant, is_token
-
-if TYPE_CHECKING:
-    from workron.store import Store
 
 log = structlog.get_logger()
 
@@ -31,30 +29,34 @@ _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorizat
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, api_key: str | None, store: "Store") -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, ring: Ring | None, trail: Trail) -> None:
+        """`ring` None: no key is demanded."""
         self._app = app
-        self._store = store
         self._hosts = HostList(settings)
-        self._key = KeyCheck(api_key) if api_key is not None else None
+        self._ring = ring
+        self._trail = trail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
-        refusal = self._refusal(scope) or await self._refuse_stranger(scope)
-        if refusal is not None:
-            await refusal(scope, receive, answer.send)
+        caller = self._refusal(scope) or await self._identify(scope)
+        if not isinstance(caller, Caller):
+            await caller(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # the server below leaves out the body
-            scope = {**scope, "method": "GET", "workron.head": True}
+        answer, asked = _Answer(send), Asked(caller)
+        head = scope["method"] == "HEAD"  # the server below leaves out the body
+        scope = {**scope, ASKED: asked, **({"method": "GET", "workron.head": True} if head else {})}
         try:
             await self._app(scope, receive, answer.send)
         except Exception:
             log.exception("request failed", method=scope["method"], path=scope["path"])
-            if answer.started:
+            if answer.status:
                 raise  # the server breaks the connection: the client sees that the answer is not whole
             await problems.internal()(scope, receive, answer.send)
+        finally:
+            if asked.action is not None:
+                self._trail.note(asked, answer.status, scope["client"])
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = {name: value for name, value in scope["headers"] if name in _CHECKED}
@@ -67,41 +69,36 @@ class Gate:
             return problems.problem(problems.FORBIDDEN_ORIGIN, "a web page of another site sent this request")
         return None
 
-    async def _refuse_stranger(self, scope: Scope) -> Response | None:
-        """Refuse who knows neither the key nor, for what it opens, a token of a workflow's job."""
+    async def _identify(self, scope: Scope) -> Caller | Response:
+        """Return who asks, or the answer to whom the key, or what there is in its place, does not let in."""
+        if self._ring is None:
+            return ANYBODY
+        if scope["path"] in OPEN_PATHS:
+            return NOBODY
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        if self._key is None or scope["path"] in OPEN_PATHS or self._key.accepts(authorization):
-            return None
-        token = (authorization or b"").partition(b" ")[2].strip().decode("latin-1")
-        if is_token(token):
-            try:
-                grant = await self._store.attempts.tokens.judge(token)
-            except StoreUnavailable as error:
-                return problems.from_error(error)
-            if grant is not None and (scope["method"], scope["path"]) in _opened(grant):
-                return None
-        return problems.problem(
+        if self._ring.is_master(authorization):
+            return MASTER
+        try:
+            caller = await self._ring.caller(authorization, scope["method"], scope["path"])
+        except StoreUnavailable as error:
+            return problems.from_error(error)
+        return caller or problems.problem(
             problems.UNAUTHORIZED,
             "send the API key as `Authorization: Bearer KEY`",
             headers={"www-authenticate": 'Bearer realm="workron"'},
         )
 
 
-def _opened(grant: Grant) -> set[tuple[str, str]]:
-    """Return what may be asked with a token: its workflow, and more jobs in it."""
-    path = f"/workflows/{grant.workflow}"
-    return {("GET", path), ("POST", f"{path}/jobs")}
-
-
 class _Answer:
-    """Sees whether an answer has begun."""
+    """Sees with which status an answer begins; 0: not yet."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.started = False
+        self.status = 0
 
     async def send(self, message: Message) -> None:
-        self.started = True
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
         await self._send(message)
 
 

@@ -7,15 +7,13 @@ from typing import Any, Final
 import orjson
 from starlette.requests import Request
 
+from api.callers import caller_of
 from workron.errors import InvalidRequest
 from workron.models import Idempotency
 
 _HEADER: Final = "idempotency-key"
 _PATTERN: Final = r"^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$"
 _KEY: Final = re.compile(_PATTERN)
-_SCOPE: Final = "default"
-"""There is one API key; with several, each has Idempotency-Keys of its own."""
-
 PARAMETER: Final[dict[str, Any]] = {
     "parameters": [
         {
@@ -38,10 +36,13 @@ def key_of(request: Request) -> str | None:
 
 
 def of(request: Request, raw: bytes) -> Idempotency | None:
-    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter."""
+    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter.
+
+    Each API key has Idempotency-Keys of its own, so have all tokens of a workflow's jobs together.
+    """
     key = key_of(request)
     if key is None:
         return None
     canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
     asked = f"{request.method} {request.url.path}\n".encode() + canonical
-    return Idempotency(_SCOPE, key, hashlib.sha256(asked).hexdigest())
+    return Idempotency(caller_of(request).space, key, hashlib.sha256(asked).hexdigest())

@@ -13,8 +13,9 @@ from pydantic.json_schema import models_json_schema
 from api import problems, work
 from api.action_bodies import NewBulkAction
 from api.bodies import Cancel, DrainTime, MoreJobs, NewJobs, NewWorkflow, QueueChange, Steering
-from api.gate import OPEN_PATHS
+from api.callers import declared
 from api.job_body import NewJob
+from api.key_body import NewApiKey
 from api.schedule_body import NewSchedule
 from workron import __version__
 
@@ -22,11 +23,12 @@ Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
     *(NewJob, NewJobs, NewWorkflow, MoreJobs, NewSchedule, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
+    NewApiKey,
     *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
-    *(work.Report, work.FailureReport, work.MaybeFenced),
+    *(work.Report, work.FailureReport, work.MaybeFenced, work.JobBeat),
 )
 _REF: Final = "#/components/schemas/{model}"
-_EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.INTERNAL)
+_EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)
 _DESCRIPTION: Final = """\
 Submit shell commands, let any number of workers run them, and follow what became of them.
 
@@ -57,6 +59,7 @@ class Problem(BaseModel):
     job_id: str | None = None
     key: str | None = None
     queue: str | None = None
+    scopes: list[str] = []
     limit: int = 0
     waiting: int = 0
     size: int = 0
@@ -106,11 +109,11 @@ class DocumentedApi(FastAPI):
         document = get_openapi(title=self.title, version=self.version, description=self.description, routes=self.routes)
         components = document["components"]
         components["schemas"] = _component_schemas(components.get("schemas", {}))
-        for path, operations in document["paths"].items():
+        for operations in document["paths"].values():
             for operation in operations.values():
                 _drop_default_errors(operation)
-                if self._key_required and path not in OPEN_PATHS:
-                    operation["security"] = [{"key": []}]
+                if self._key_required and (scopes := declared(operation)):
+                    operation["security"] = [{"key": [scope]} for scope in scopes]
                     operation["responses"]["401"] = _problem_response([problems.UNAUTHORIZED])
         if self._key_required:
             components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

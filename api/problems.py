@@ -31,6 +31,7 @@ class Kind:
 UNAUTHORIZED: Final = Kind("unauthorized", 401, "The API key is missing or wrong")
 FORBIDDEN_HOST: Final = Kind("forbidden-host", 403, "This Host name is not allowed")
 FORBIDDEN_ORIGIN: Final = Kind("forbidden-origin", 403, "Requests from other web sites are not allowed")
+FORBIDDEN: Final = Kind("forbidden", 403, "The API key may not do this")
 NOT_FOUND: Final = Kind("not-found", 404, "Not found")
 METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "This method is not allowed here")
 CONFLICT: Final = Kind("conflict", 409, "The state of the job forbids it")
@@ -39,7 +40,7 @@ UNIQUE_CONFLICT: Final = Kind("unique-conflict", 409, "Another job holds the uni
 NOT_RUNNING: Final = Kind("not-running", 409, "The job does not run")
 LEASE_LOST: Final = Kind("lease-lost", 409, "The lease of this attempt is lost")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
-UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body must be JSON")
+UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body has a form that is not taken here")
 VALIDATION: Final = Kind("validation", 422, "The request is not valid")
 UNKNOWN_DEPENDENCY: Final = Kind("unknown-dependency", 422, "A dependency does not exist")
 DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Jobs wait for each other")
@@ -52,6 +53,7 @@ KINDS: Final = (
     UNAUTHORIZED,
     FORBIDDEN_HOST,
     FORBIDDEN_ORIGIN,
+    FORBIDDEN,
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
     CONFLICT,
@@ -75,6 +77,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.UnknownDependency: UNKNOWN_DEPENDENCY,
     errors.DependencyCycle: DEPENDENCY_CYCLE,
     errors.TooLarge: TOO_LARGE,
+    errors.Forbidden: FORBIDDEN,
     errors.NotFound: NOT_FOUND,
     errors.Conflict: CONFLICT,
     errors.IdempotencyConflict: IDEMPOTENCY_CONFLICT,
@@ -154,6 +157,8 @@ def _extras(error: errors.WorkronError) -> dict[str, object]:
             return {"members": list(error.members)}
         case errors.UniqueConflict():
             return {"job_id": error.job_id, "key": error.key}
+        case errors.Forbidden():
+            return {"scopes": list(error.scopes), "queue": error.queue}
         case errors.NotRunning():
             return {"code": "not_running"}
         case errors.LeaseLost():

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from api.app import create_app
+from api.listener import Listener
 from api.protocol import LimitedHttp
 from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
@@ -129,7 +130,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = Listener(family, kind, protocol)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StartupError(f"can't listen on {host!r}: {reason}; choose another address with --host") from error

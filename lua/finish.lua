@@ -1,5 +1,5 @@
 -- finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core timers unique slots concurrency ends edges arrays workflows gates expiry claims outputs retries unfenced
+-- uses: core history timers unique slots concurrency ends edges arrays workflows gates expiry rows claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --
@@ -62,7 +62,7 @@ local function finish_safely(id, ...)
   return result
 end
 
--- A full server keeps the result and does without the output.
+-- A full server keeps the result and does without the last output.
 local function finish_in_full(at)
   local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
   local outcome = {
@@ -74,9 +74,13 @@ local function finish_in_full(at)
     result = ARGV[at + 11],
     progress = ARGV[at + 12],
   }
-  local has_output = ARGV[at + 7] ~= '' and not redis.call('HGET', KEYS[1], 'full')
-  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), has_output and function(running)
-    write_output(id, running, ARGV[at + 7], ARGV[at + 8], ARGV[at + 9])
+  local offset, total, data = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
+  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), offset ~= '' and function(running)
+    if redis.call('HGET', KEYS[1], 'full') then
+      leave_out_output(id, running, total)
+    else
+      write_output(id, running, offset, total, data)
+    end
   end)
 end
 

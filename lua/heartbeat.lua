@@ -41,6 +41,7 @@ for at = 5, #ARGV, 2 do
 end
 if about ~= '' then
   redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms)
+  redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- the worker's own clock may be wrong
   redis.call('PEXPIRE', own_key, int(WORKER_SHOWN_MS))
   redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
 end

@@ -1,5 +1,5 @@
 -- reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
--- uses: core timers unique slots concurrency ends arrays workflows
+-- uses: core history timers unique slots concurrency ends arrays workflows
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
 -- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
@@ -9,28 +9,37 @@
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
 -- ARGV[4]  limit     most leases to look at, 1..100
 -- ARGV[5]  excess    part of the memory in use that is too much for new work, 0..1, 0: there is room, '': not known
+-- ARGV[6]  seen      highest beat that the caller has seen, 0: none
 --
--- Returns {"REAPED", requeued, ended, alive, more, {id, attempt, worker}, …}; more: 1 when leases are left to look at
--- or {"WAITING", until_ms}: nothing is reaped before that time
+-- Returns {"REAPED", undone, beat, requeued, ended, alive, more, {id, attempt, worker}, …}; undone: how many
+-- beats Redis had lost; beat: number of this pass; more: 1 when leases are left to look at
+-- or {"WAITING", undone, beat, until_ms}: nothing is reaped before that time
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, excess = tonumber(ARGV[4]), tonumber(ARGV[5])
+local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 
-local last, wait_until = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after'))
+local last, wait_until, beat = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after', 'beat'))
+beat = tonumber(beat or 0)
+local undone = math.max(seen - beat, 0)
+if undone > 0 then
+  note_rollback('beat', seen, beat)
+  beat = seen
+end
+beat = beat + 1
 if excess and excess > 0 then -- as jobs: so many have to go before there is room
   redis.call('HSET', KEYS[1], 'full', int(math.max(1, math.ceil(excess * redis.call('ZCARD', P .. 'jobs')))))
 elseif excess then
   redis.call('HDEL', KEYS[1], 'full')
 end
-redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT)
+redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'beat', int(beat))
 last = last and tonumber(last)
 if last and (NOW - last > math.max(3 * pass_ms, 3000) or last > NOW) then
   wait_until = int(NOW + lease_ms)
   redis.call('HSET', KEYS[1], 'reap_after', wait_until)
 end
 if wait_until and tonumber(wait_until) > NOW and tonumber(wait_until) <= NOW + lease_ms then
-  return { 'WAITING', tonumber(wait_until) }
+  return { 'WAITING', undone, beat, tonumber(wait_until) }
 end
 
 local requeued, ended, alive = 0, 0, 0
@@ -63,7 +72,7 @@ local function lost(job)
     outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
-  redis.call('HSET', job_key(job.id), 'losses', '1')
+  redis.call('HINCRBY', job_key(job.id), 'losses', '1')
   local status = conclude(job, outcome)
   if TERMINAL[status] then
     ended = ended + 1
@@ -121,4 +130,4 @@ flush()
 pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
 redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - WORKER_SHOWN_MS))
 flush()
-return { 'REAPED', requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }
+return { 'REAPED', undone, beat, requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

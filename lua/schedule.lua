@@ -19,7 +19,7 @@ end
 if (present or '') ~= seen then
   return { 'OTHERWISE' }
 end
-redis.call('HDEL', key, 'job', 'workflow', 'paused', 'next')
+redis.call('HDEL', key, 'job', 'workflow', 'paused', 'next', 'key')
 for at = 5, #ARGV, 2 do
   redis.call('HSET', key, ARGV[at], ARGV[at + 1])
 end

@@ -1,5 +1,5 @@
 -- withdraw: take back a claim request whose answer can't be delivered.
--- uses: core timers unique slots concurrency ends arrays workflows gates expiry claims
+-- uses: core history timers unique slots concurrency ends arrays workflows gates expiry rows claims
 --
 -- It is parked no longer, and what it has got is given back, the attempts refunded. If it was made again through another
 -- inbox, that one answers it, and nothing happens here.

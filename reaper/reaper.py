@@ -26,6 +26,7 @@ from workron.upkeep import Reaped, Swept, Upkeep
 
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
+GLANCE_EVERY_S: Final = 2.0
 
 log = structlog.get_logger()
 
@@ -44,11 +45,12 @@ class Reaper:
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
         self._actions = store.actions
+        self._glance = store.glance
         self._name = ids.new_id()
         self._firing = Firing(store, expand)
         self._every_s = every_s
         self._outage = Outage()
-        self._swept_at = self._measured_at = time.monotonic()
+        self._swept_at = self._measured_at = self._glanced_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until told to stop."""
@@ -85,6 +87,8 @@ class Reaper:
         requeued = ended = alive = 0
         while True:
             page = await self._upkeep.reap()
+            if page.undone:
+                log.error("history was rolled back: redis is in an older state than before", passes=page.undone)
             for lost in page.lost:
                 log.warning("lease lost, job taken back", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
@@ -96,11 +100,12 @@ class Reaper:
         return await self._firing.fire()
 
     async def keep_house(self) -> Housekeeping:
-        """Start due jobs, go on with what others left behind; now and then measure and sweep."""
+        """Start due jobs, go on with what others left behind; now and then measure, mend and sweep."""
         await self._upkeep.promote()
         await self._upkeep.propagate()
         tidied = await self._upkeep.tidy()
         await self._measure_now_and_then()
+        await self._mend_now_and_then()
         return Housekeeping(tidied, await self._sweep_now_and_then())
 
     async def act(self) -> int:
@@ -120,6 +125,16 @@ class Reaper:
         if time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
             self._measured_at = time.monotonic()
             await self._upkeep.measure()
+
+    async def _mend_now_and_then(self) -> None:
+        if time.monotonic() - self._glanced_at >= GLANCE_EVERY_S:
+            self._glanced_at = time.monotonic()
+            for fault in await self._glance.look():
+                about = {"fault": fault.code, "about": fault.about, "detail": fault.detail}
+                if fault.mended:
+                    log.warning("something was wrong in redis, and was mended", **about)
+                else:
+                    log.warning("something is wrong in redis, see `workron doctor`", **about)
 
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:

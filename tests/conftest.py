@@ -46,6 +46,20 @@ def namespace() -> str:
     return f"test-{os.getpid()}-{next(_namespaces)}"
 
 
+async def _problems(bench: Bench) -> list[str]:
+    """Examine a namespace twice: by the doctor, and by an audit that shares nothing with it."""
+    found = await Audit(bench.client, bench.keys).problems()
+    report = await bench.store().doctor.examine()
+    faults = [
+        fault for fault in report.faults if fault.code != "quarantined"
+    ]  # tests that damage keys leave a note of it
+    return [
+        *found,
+        *(f"{fault.code} {fault.about}: {fault.detail}" for fault in faults),
+        *filter(None, [report.uncounted]),
+    ]
+
+
 @pytest.fixture(params=KINDS)
 async def bench(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[Bench]:
     kind = request.param
@@ -53,7 +67,7 @@ async def bench(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator
     bench = Bench(kind, url, namespace)
     yield bench
     damaged = request.node.get_closest_marker("damaged") is not None
-    problems = [] if damaged else await Audit(bench.client, bench.keys).problems()
+    problems = [] if damaged else await _problems(bench)
     await bench.aclose()
     assert problems == []
 

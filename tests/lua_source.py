@@ -202,13 +202,14 @@ def without_redis_calls(code: str) -> str:
 
 def _outside_redis_calls(code: str) -> Iterator[str]:
     at = 0
+    brackets = re.sub(STRING, lambda match: "_" * len(match[0]), code)  # those in literals don't count
     for match in re.finditer(r"redis\.p?call\(", code):
         if match.start() < at:
             continue
         yield code[at : match.end()]
         at, depth = match.end(), 1
         while depth and at < len(code):
-            depth += (code[at] == "(") - (code[at] == ")")
+            depth += (brackets[at] == "(") - (brackets[at] == ")")
             at += 1
     yield code[at:]
 

@@ -20,11 +20,13 @@ from workers.notes import Notes, with_notes
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
 from workers.process import Halted, Launcher, Process
+from workers.scarcity import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
 from workron.models import Claim, Outcome
 
 FetchParents = Callable[[str], Awaitable[bytes]]
 _OOM_SCORE_STEP: Final = 500
 _OOM_SCORE_MAX: Final = 1000
+_LOOK_ROUND_S: Final = 0.02
 
 
 async def _no_parents(_: str) -> bytes:
@@ -51,12 +53,15 @@ class Executor:
         self.parents: Final = parents
         """Returns the JSON that tells the command of a job (its id) how those ended that it depends on."""
         self.notes: Final = Notes()
+        self.scarcity: Final = Scarcity()
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
         self.launcher: Launcher
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
+        self.suspects: Final[list[Attempt]] = []
+        """The attempts beside which nothing is to run, at first."""
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -93,18 +98,26 @@ class Executor:
         """The attempts that have not ended, by fence."""
         return MappingProxyType(self._attempts)
 
+    def runs_others(self, attempt: "Attempt") -> bool:
+        """Whether a command runs beside this attempt."""
+        return any(other.started for other in self._attempts.values() if other is not attempt)
+
     def start(self, claim: Claim, deadline: float) -> "Attempt":
         """Start the command of a claim; `deadline` is when its lease ends, in seconds as by `boottime_s`.
 
         While there is no guardian the command is not started, the attempt waits.
         """
         attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
+        if attempt.is_suspect:
+            self.suspects.append(attempt)
         self.guardian.begin(claim.fence, deadline)
         attempt.task.add_done_callback(lambda _: self._forget(attempt))
         return attempt
 
     def _forget(self, attempt: "Attempt") -> None:
         del self._attempts[attempt.claim.fence]
+        if attempt.is_suspect:
+            self.suspects.remove(attempt)
         self.guardian.end(attempt.claim.fence, sweep=attempt.started)
 
     async def run(self, claim: Claim, *, deadline: float) -> Outcome:
@@ -138,6 +151,8 @@ class Attempt:
         self.deadline = deadline
         self.output = OutputBuffer()
         self._has_parents = bool(claim.more and claim.more.get("parents"))
+        self.is_suspect: Final = bool(claim.more and claim.more.get("alone"))
+        """Whether workers were lost with the job so often that it may be what kills them: see `lua/lib/rows.lua`."""
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -145,7 +160,18 @@ class Attempt:
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
+        self._claimed_at_s = self._loop.time()
         self.task = self._loop.create_task(self._run())
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may be put off: the time for which a job may run counts from its claim."""
+        return self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
+
+    @property
+    def wants_to_be_alone(self) -> bool:
+        """Whether nothing else is to be started: a suspect has not run for long yet. Most that kill do so soon."""
+        return self._loop.time() < self._claimed_at_s + 2 * self.patience_s
 
     @property
     def stopped(self) -> bool:
@@ -183,11 +209,10 @@ class Attempt:
     async def _run(self) -> Outcome:
         try:
             await self._be_guarded()
-            if self._has_parents:
-                await self._learn_of_parents()
+            if self.is_suspect:
+                await self._be_alone()
             status = None
-            if self._ending is None:
-                process = self._start()
+            if (process := await self._start_patiently()) is not None:
                 await process.exited
                 status = self._finish(process)
             outcome = outcome_of(self.claim, self._ending, status, self.output)
@@ -202,6 +227,36 @@ class Attempt:
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    async def _be_alone(self) -> None:
+        """Wait, for a while, until nothing runs that it could take along: a worker was lost with it, perhaps by it."""
+        until_s = self._loop.time() + self.patience_s
+        while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
+            self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
+            await asyncio.wait({waiter})
+
+    async def _start_patiently(self) -> Process | None:
+        """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
+        until_s = 0.0
+        while self._ending is None:
+            try:
+                if self._has_parents:
+                    await self._learn_of_parents()
+                if self._ending is None:
+                    return self._start()
+            except Shortage as shortage:
+                until_s = until_s or self._loop.time() + self.patience_s
+                if self._loop.time() >= until_s:
+                    self._executor.scarcity.gave_up()
+                    self._end(Ending.STOP)
+                else:
+                    await self._wait_for_room(shortage)
+        return None
+
+    async def _wait_for_room(self, shortage: Shortage) -> None:
+        with self._executor.scarcity.waiting(shortage):
+            self._waiter = waiter = self._loop.create_task(asyncio.sleep(AGAIN_S))
+            await asyncio.wait({waiter})
 
     async def _be_guarded(self) -> None:
         """Wait until the guardian knows of this attempt, or it is not to start any more."""
@@ -218,6 +273,8 @@ class Attempt:
         self._waiter = waiter = self._loop.create_task(self._write_parents())
         await asyncio.wait({waiter})
         if not waiter.cancelled() and (error := waiter.exception()) is not None:
+            if isinstance(error, OSError) and is_shortage(error):
+                raise Shortage(str(error)) from error
             raise StartError(f"the results of the jobs that it depends on can't be had: {error}") from error
         if boottime_s() >= self.deadline:
             self.lose()
@@ -233,7 +290,11 @@ class Attempt:
             program = program_for(self.claim, executor.environment, self._guardian.token, files)
             self._process = process = executor.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and is_shortage(error):
+                raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
+        if executor.scarcity.lasts:
+            executor.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(executor.oom_score)
         if self.claim.timeout_ms is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 from collections.abc import Callable
@@ -46,7 +47,10 @@ class Exits:
             self._callbacks[pidfd] = callback
 
     def _watch_in_thread(self, pid: int, callback: Callable[[], None]) -> None:
-        Thread(target=_wait, args=(pid, self._loop, callback), daemon=True).start()
+        try:
+            Thread(target=_wait, args=(pid, self._loop, callback), daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, "no thread can be started") from error
 
     def _tell(self) -> None:
         for pidfd, _ in self._epoll.poll(0, _ENDS):

@@ -80,6 +80,7 @@ class Worker:
         """Whether the last claim got all that it asked for."""
         self._enough = asyncio.Event()
         """Set when a second call is worth its while."""
+        executor.scarcity.changed = self._look_again
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed, executor.notes)
@@ -169,12 +170,14 @@ class Worker:
 
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
-        if self._stopping.begun:
+        executor = self._executor
+        if self._stopping.begun or (executor.suspects and any(one.wants_to_be_alone for one in executor.suspects)):
             return 0
         taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first
         wanted = min(self.slots - taken + ended, self._share, self._allowance.left - other.open)
-        return int(max(0, wanted))
+        wanted = int(max(0, wanted))
+        return executor.scarcity.allowed(wanted) if executor.scarcity.lasts else wanted
 
     async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""

@@ -86,6 +86,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
         parts += ("cwd", job.cwd)
+    if job.key is not None:
+        parts += ("key", job.key)
     if job.more or job.depends_on:
         parts += ("more", _more(job))
     if job.final:

@@ -19,9 +19,12 @@ from urllib.parse import quote
 
 from workron.documents import (
     ActionDoc,
+    AuditDoc,
     ExplanationDoc,
     HealthDoc,
     JobDoc,
+    KeyDoc,
+    MadeKeyDoc,
     QueueDoc,
     ScheduleDoc,
     ScheduleRunDoc,
@@ -252,6 +255,30 @@ class Client:
         """Have a worker claim no more, let its jobs go on for that time, by default its own, and end."""
         body = {} if timeout_s is None else {"timeout": timeout_s}
         return cast(WorkerDoc, self._post(_worker_path(worker_id, "/drain"), body))
+
+    def create_key(self, body: Mapping[str, Any]) -> MadeKeyDoc:
+        """Make an API key: the body is that of `POST /keys`. No two have one name, so a repeat makes no second one."""
+        return cast(MadeKeyDoc, self._post("/keys", body))
+
+    def keys(self) -> list[KeyDoc]:
+        """Return all API keys, without the keys themselves."""
+        return cast(list[KeyDoc], self._get("/keys")["data"])
+
+    def revoke_key(self, key_id: str) -> None:
+        """Have an API key open nothing any more; ApiProblem with status 404 also if a repeat finds it gone."""
+        self._transport.document("DELETE", _path("keys", key_id))
+
+    def audit(self, *, limit: int | None = None) -> Iterator[AuditDoc]:
+        """Yield what people did, newest first, all that is kept or up to `limit`."""
+        params: dict[str, str] = {}
+        left = limit
+        while left is None or left > 0:
+            page = self._get("/audit", {**params, "limit": str(min(PAGE, left or PAGE))})
+            yield from page["data"]
+            if page["next_cursor"] is None:
+                return
+            params["cursor"] = page["next_cursor"]
+            left = None if left is None else left - len(page["data"])
 
     def health(self) -> HealthDoc:
         """Return how the system is."""

@@ -8,18 +8,20 @@ that its caller declares safe to repeat.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
 from workron.lane import Command, Lane
+from workron.places import place_of, plain_url
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BUDGET_S: Final = 1.8
@@ -37,14 +39,26 @@ _AWAY: Final = (
     exceptions.AskError,
     OSError,
 )
-_AWAY_CODES: Final = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN")
+_AWAY_CODES: Final = (
+    *("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN"),
+    "UNBLOCKED",  # a call that waited while its server became a replica
+)
+_NOT_BEGUN: Final = (
+    exceptions.AskError,
+    exceptions.TryAgainError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+    exceptions.ReadOnlyError,
+    exceptions.BusyLoadingError,
+)
+"""Said before anything of a call was done: it may be made again, whatever it is."""
 _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
 
 def build_client(url: str) -> Redis:
-    """Return a client for `redis://`, `rediss://` or `unix://` that never retries by itself."""
+    """Return a client for any URL of ours that never retries by itself, nor looks for a primary."""
     pool = BlockingConnectionPool.from_url(
-        url,
+        plain_url(url),
         max_connections=16,
         timeout=SOCKET_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
@@ -67,7 +81,8 @@ def _translate(error: Exception) -> Exception:
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
     if isinstance(error, NoScriptError):
         return error
-    return StoreBroken(f"Redis answered with an error: {text}", retry_after_s=5.0)
+    hint = "; somebody has overwritten a key of ours" if text.startswith("WRONGTYPE") else ""
+    return StoreBroken(f"Redis answered with an error: {text}{hint}", retry_after_s=5.0)
 
 
 class Connection:
@@ -76,9 +91,9 @@ class Connection:
     All share one lane, and so the order in which they were made.
     """
 
-    def __init__(self, client: Redis, *, url: str | None = None, budget_s: float = BUDGET_S) -> None:
+    def __init__(self, client: Redis, *, url: str | None = None, key: str = "", budget_s: float = BUDGET_S) -> None:
         self._client = client
-        self._url = url
+        self._place = None if url is None else place_of(url, client.connection_pool, key)
         self._budget_s = budget_s
         self._lane: Lane | None = None
         self._opening = asyncio.Lock()
@@ -86,11 +101,18 @@ class Connection:
             client.response_callbacks.clear()
 
     @classmethod
-    def open(cls, url: str, *, budget_s: float = BUDGET_S) -> "Connection":
+    def open(cls, url: str, *, key: str = "", budget_s: float = BUDGET_S) -> "Connection":
+        """Make ready for the server, or the servers, of a URL; `key` is one of ours, by which a cluster is asked."""
         try:
-            return cls(build_client(url), url=url, budget_s=budget_s)
-        except ValueError as error:
+            client = build_client(url)
+            made = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
+            if isinstance(made, SSLConnection):
+                made.ssl_context.get()
+            return cls(client, url=url, key=key, budget_s=budget_s)
+        except (ValueError, TypeError) as error:
             raise StoreRefused(f"this is not a Redis URL: {error}") from error
+        except OSError as error:
+            raise StoreRefused(f"the certificates that the Redis URL names can't be read: {error}") from error
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat` says that running it twice does no harm."""
@@ -102,20 +124,31 @@ class Connection:
             return await lane.send(command)
         except (exceptions.RedisError, OSError) as error:
             failed = self._failed(error)
-            if not repeat or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
+            repeats = repeat or isinstance(error, _NOT_BEGUN)
+            if not repeats or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
                 raise failed from error
         spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Run reading commands in one round trip; an item may be an exception."""
+        """Run reading commands in one round trip; the first that is answered with an error is raised."""
+        answers = await self.each(commands)
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed = self._failed(answer)
+                named = type(failed) is StoreBroken and len(command) > 1
+                raise StoreBroken(f"{command[1]!s} is damaged in Redis: {answer}") if named else failed from answer
+        return answers
+
+    async def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Run them likewise; an error is an item among the answers, unless the next try may spare it."""
         if not commands:
             return []
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
         return answers
 
     async def _execute(self, command: Command) -> Any:
-        if self._url is None:
+        if self._place is None:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call] # redis-py
         lane = self._lane
         if lane is None or lane.closed:
@@ -123,7 +156,7 @@ class Connection:
         return await lane.send(command)
 
     async def _execute_all(self, commands: Sequence[Command]) -> list[Any]:
-        if self._url is None:
+        if self._place is None:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
                 pipe.execute_command(*command)
@@ -131,16 +164,16 @@ class Connection:
         lane = await self._open_lane()
         replies = [lane.send(command) for command in commands]
         answers = await asyncio.gather(*replies, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
+        for answer in answers:  # busy or loading for a moment is no answer about the key
+            if isinstance(answer, Exception) and type(_translate(answer)) is StoreUnavailable:
                 raise answer
         return answers
 
     async def _open_lane(self) -> Lane:
+        assert self._place is not None  # noqa: S101 - an injected client has no lane
         async with self._opening:
             if self._lane is None or self._lane.closed:
-                made = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py
-                self._lane = await Lane.open(made, self._budget_s)
+                self._lane = await self._place.open(self._budget_s)
             return self._lane
 
     def _close_lane(self) -> None:
@@ -148,8 +181,9 @@ class Connection:
             self._lane.close()
 
     def _failed(self, error: Exception) -> Exception:
-        if isinstance(error, exceptions.ReadOnlyError):
-            self._close_lane()  # the server is a replica by now: the address may lead to another one
+        """Translate; where another server has our keys by now, the next call looks for it."""
+        if self._lane is not None and self._place is not None and self._place.is_left(error):
+            self._lane.retire()
         return _translate(error)
 
     async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
@@ -162,7 +196,8 @@ class Connection:
                         return await run()
                     except (exceptions.RedisError, OSError) as error:
                         last = self._failed(error)
-                        if not repeat or type(last) is not StoreUnavailable:
+                        repeats = repeat or isinstance(error, _NOT_BEGUN)
+                        if not repeats or type(last) is not StoreUnavailable:
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                     pause_s *= 2
@@ -173,10 +208,11 @@ class Connection:
     @asynccontextmanager
     async def own(self) -> AsyncIterator["Connection"]:
         """Give a connection of its own, for commands that block (at most `BLOCK_S` seconds)."""
-        if self._url is None:  # an injected client (fakeredis): its calls never block the server
+        if self._place is None:  # an injected client (fakeredis): its calls never block the server
             yield self
             return
-        connection = Connection(self._client, url=self._url, budget_s=SOCKET_TIMEOUT_S)
+        connection = Connection(self._client, budget_s=SOCKET_TIMEOUT_S)
+        connection._place = self._place
         try:
             yield connection
         finally:
@@ -184,15 +220,41 @@ class Connection:
 
     async def messages(self, channel: str) -> AsyncIterator[str]:
         """Yield messages published on a channel; raises StoreUnavailable when the subscription breaks."""
+        subscribed = self._pushed(channel) if self._place is not None else self._published(channel)
+        try:
+            async with aclosing(subscribed):
+                async for message in subscribed:
+                    yield message.decode()
+        except (exceptions.RedisError, OSError) as error:
+            raise self._failed(error) from error
+
+    async def _pushed(self, channel: str) -> AsyncGenerator[bytes, None]:
+        assert self._place is not None  # noqa: S101
+        news: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
+        lane = await self._place.open(SOCKET_TIMEOUT_S)
+        lane.on_push = news.put_nowait
+        try:
+            await lane.send(("SUBSCRIBE", channel))
+            while True:
+                try:
+                    pushed = await asyncio.wait_for(news.get(), BLOCK_S)
+                except TimeoutError:
+                    await lane.send(("PING",))  # it may be half open
+                    continue
+                if pushed is None:
+                    raise exceptions.ConnectionError("the subscription was closed")
+                if pushed[0] == b"message":
+                    yield pushed[2]
+        finally:
+            lane.close()
+
+    async def _published(self, channel: str) -> AsyncGenerator[bytes, None]:
         async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
-            try:
-                await subscription.subscribe(channel)
-                while True:
-                    message = await subscription.get_message(timeout=BLOCK_S)
-                    if message is not None:
-                        yield message["data"].decode()
-            except (exceptions.RedisError, OSError) as error:
-                raise _translate(error) from error
+            await subscription.subscribe(channel)
+            while True:
+                message = await subscription.get_message(timeout=BLOCK_S)
+                if message is not None:
+                    yield message["data"]
 
     async def _aclose_lane(self) -> None:
         if self._lane is not None:

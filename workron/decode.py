@@ -225,6 +225,8 @@ def stored_output(fence: str, total: int, stored: bytes) -> Output:
     return Output(int(fence), head=head, cut=total - len(stored), tail=tail)
 
 
+_WRONG_CLOCK_MS: Final = 60_000
+"""A worker that says to have started at a time so far from its first heartbeat has a clock that is wrong."""
 _ABOUT: Final = frozenset(field.name for field in dataclasses.fields(WorkerInfo))
 
 
@@ -232,6 +234,9 @@ def worker(fields: Row, last_heartbeat_at_ms: int, now_ms: int) -> WorkerState:
     """A worker, from the hash that its heartbeats write; what one of another version says besides is passed over."""
     described: dict[str, Any] = orjson.loads(fields["about"])
     described |= {name: tuple(described.get(name, ())) for name in ("queues", "jobs", "tags")}
+    since_ms = int(fields.get("since", described["started_at_ms"]))
+    if abs(since_ms - described["started_at_ms"]) > _WRONG_CLOCK_MS:
+        described["started_at_ms"] = since_ms
     info = WorkerInfo(**{name: value for name, value in described.items() if name in _ABOUT})
     status = WorkerStatus.DRAINING if info.draining or "drain" in fields else WorkerStatus.ACTIVE
     if now_ms - last_heartbeat_at_ms > int(fields["lease_ms"]):

@@ -227,6 +227,37 @@ class WorkerDoc(TypedDict):
     state: str
 
 
+class KeyDoc(TypedDict):
+    """An API key as the API lists it; `queues` null: all."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    queues: list[str] | None
+    state: str
+    created_at: str
+    expires_at: str | None
+
+
+class MadeKeyDoc(KeyDoc):
+    """A key that was just made, with its text."""
+
+    key: str
+
+
+class AuditDoc(TypedDict):
+    """One request of the record: who, what, to what, and how it was answered."""
+
+    id: str
+    at: str
+    key: str
+    key_name: str | None
+    action: str
+    target: str | None
+    status: int | None
+    address: str | None
+
+
 class ServerDoc(TypedDict):
     """What the Redis server says of itself; null where it is not allowed to say."""
 
@@ -245,6 +276,13 @@ class ReaperDoc(TypedDict):
     last_pass_age: float | None
 
 
+class HistoryDoc(TypedDict):
+    """Whether Redis was ever found in an older state than before."""
+
+    rollbacks: int
+    rolled_back_at: str | None
+
+
 class HealthDoc(TypedDict):
     """How the system is; `warnings` say what keeps it from keeping its promise."""
 
@@ -255,5 +293,7 @@ class HealthDoc(TypedDict):
     uptime: float
     server: ServerDoc
     reaper: ReaperDoc
+    history: HistoryDoc
+    quarantined: int
     due: int
     running: int

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import structlog
 
 from workron import private, valkey
-from workron.errors import StartupError
+from workron.errors import NoRoom, StartupError
 from workron.processes import ended, ended_within, how_it_ended
 
 _LONGEST_SOCKET_PATH: Final = 100
@@ -38,6 +38,8 @@ _STOP_S: Final = 15.0
 _LEFTOVER_S: Final = 20.0
 _SLOW_LOAD_S: Final = 2.0
 _LOG_BYTES: Final = 1024 * 1024
+_ROOM_BYTES: Final = 4 * 1024 * 1024
+_ROOM_POLL_S: Final = 1.0
 # stdin is the pipe, stdout the lock. `kill 0` reaches only this process group, whose number can't be reused while
 # the shell that runs it is in there; after `exec` the server has the pid that we started.
 _SCRIPT: Final = """
@@ -114,7 +116,8 @@ class EmbeddedServer:
             if not locked_before:
                 self._unlock()
             if isinstance(error, OSError):
-                raise StartupError(f"can't start a server in {self.data_dir}: {error.strerror}") from error
+                kind = NoRoom if error.errno in valkey.NO_ROOM else StartupError
+                raise kind(f"can't start a server in {self.data_dir}: {error.strerror}") from error
             raise
 
     async def _start(self) -> None:
@@ -170,18 +173,18 @@ class EmbeddedServer:
         raise self._obituary("at start")
 
     async def wait(self) -> str:
-        """Wait until the server ends by itself and return how; StartupError if a new start would not help."""
+        """Wait until the server ends by itself and return how; NoRoom if a new start helps only when there is room."""
         assert self._process, "the server is not running"  # noqa: S101
         await ended(self._process)
         obituary = self._obituary("unexpectedly")
-        if valkey.write_failure(self._log_since_start(), self.directory):
+        if isinstance(obituary, NoRoom):
             raise obituary
         return str(obituary)
 
     def _obituary(self, when: str) -> StartupError:
         code, words = self._reap(), self._log_since_start()
         if reason := valkey.write_failure(words, self.directory):
-            return StartupError(f"the embedded server can't write to {self.directory}: {reason}")
+            return NoRoom(f"the embedded server can't write to {self.directory}: {reason}")
         return StartupError(
             f"the embedded server ended {when} ({how_it_ended(code)}): {valkey.last_words(words)}; see {self.log_file}"
         )
@@ -199,6 +202,20 @@ class EmbeddedServer:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
+
+    async def room(self) -> None:
+        """Return when the disk takes what is written again. [What is said to be free knows of no quota or limit.]"""
+        probe = self.directory / "probe"
+        while True:
+            try:
+                probe.write_bytes(bytes(_ROOM_BYTES))
+                probe.unlink()
+            except OSError:
+                with suppress(OSError):
+                    probe.unlink(missing_ok=True)
+                await asyncio.sleep(_ROOM_POLL_S)
+            else:
+                return
 
     async def _end_leftover(self) -> None:
         """End the server that an earlier start left here, if it did not end by itself."""

@@ -5,6 +5,7 @@
     │   ├── UnknownDependency    depends_on names a job that does not exist
     │   ├── DependencyCycle      a workflow's jobs wait for each other
     │   └── TooLarge             over one of the documented limits
+    ├── Forbidden            the API key lacks a scope or a queue
     ├── NotFound             no such job or workflow
     ├── Conflict             the state of the job, or its run, forbids it
     │   ├── IdempotencyConflict  the key was used before with another body
@@ -21,6 +22,7 @@
     ├── ApiProblem           a client got an error as the API's answer
     ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
     └── StartupError         a process can't start: one line, says what to do
+        ├── NoRoom               the embedded server can't write its journal: the disk is full
         └── SettingsError        a setting is wrong or contradicts another
 
 The API maps each to a status in `api/problems.py`, the CLI to an exit code in `workron/cli/exits.py`.
@@ -62,6 +64,15 @@ class DependencyCycle(InvalidRequest):
 
 class TooLarge(InvalidRequest):
     """Over a documented limit: body size, jobs per submission, edges per job."""
+
+
+class Forbidden(WorkronError):
+    """The API key may not do this; `scopes` are those of which one is missing, or `queue` is the one it lacks."""
+
+    def __init__(self, message: str, *, scopes: Sequence[str] = (), queue: str | None = None) -> None:
+        super().__init__(message)
+        self.scopes = tuple(scopes)
+        self.queue = queue
 
 
 class NotFound(WorkronError):
@@ -178,6 +189,10 @@ class StoreUnsuitable(WorkronError):
 
 class StartupError(WorkronError):
     """A process can't start; the message is one line and says what to do."""
+
+
+class NoRoom(StartupError):
+    """The embedded server can't write its journal: its disk is full, or a quota or limit is reached."""
 
 
 class SettingsError(StartupError):

@@ -24,6 +24,9 @@ class Keys:
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
+        self.quarantine: Final = f"{self.prefix}quarantine"
+        self.api_keys: Final = f"{self.prefix}apikeys"
+        self.audit: Final = f"{self.prefix}audit"
 
     def job(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}"
@@ -107,6 +110,10 @@ class Keys:
     def returned(self, first: str) -> str:
         """The jobs of a submission that were not stored, with those that held their unique keys."""
         return f"{self.prefix}returned:{first}"
+
+    def api_key(self, key_id: str) -> str:
+        """What is stored of an API key: never the key itself."""
+        return f"{self.prefix}apikey:{key_id}"
 
     def action(self, action: str) -> str:
         return f"{self.prefix}action:{action}"

@@ -6,7 +6,7 @@ a pool, a lock, a retry, two timeouts, and a connection for each call under way.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import hiredis
@@ -29,6 +29,10 @@ class Lane(asyncio.Protocol):
         self._watching = False
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
+        self._retired = False
+        self.on_push: Callable[[list[bytes] | None], object] | None = None
+        """Is told what the server sends unasked, and None when the connection is gone."""
+        self._beside: Lane | None = None
         self._replies = hiredis.Reader(
             protocolError=RedisError, replyError=connection._parser.parse_error, notEnoughData=_NO_REPLY
         )
@@ -56,7 +60,13 @@ class Lane(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        return self._transport.is_closing()
+        return self._retired or self._transport.is_closing()
+
+    def keep_beside(self, other: "Lane") -> None:
+        """Close another lane when this one is closed."""
+        self._beside = other
+        if self._transport.is_closing():
+            other.close()
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Write a command now; the future brings its reply. Who gives up on the reply need not tell."""
@@ -85,6 +95,12 @@ class Lane(asyncio.Protocol):
                 self._answer(TimeoutError(f"no answer within {self._limit_s:g} s"))
                 self.close()
 
+    def retire(self) -> None:
+        """Take no more calls, and close when those under way are answered."""
+        self._retired = True
+        if not self._asked:
+            self.close()
+
     def close(self) -> None:
         """Close at once: replies under way are lost."""
         self._transport.abort()
@@ -93,14 +109,20 @@ class Lane(asyncio.Protocol):
         """Close, and return when the socket is gone."""
         self.close()
         await self._lost.wait()
+        if self._beside is not None:
+            await self._beside.aclose()
 
     def data_received(self, data: bytes) -> None:
         self._replies.feed(data)
         try:
             while (reply := self._replies.gets()) is not _NO_REPLY:
-                if not isinstance(reply, hiredis.PushNotification):
+                if not isinstance(reply, hiredis.PushNotification) or reply[0] == b"subscribe":
                     self._answer(reply)
+                elif self.on_push is not None:
+                    self.on_push(reply)
         except RedisError:  # not the protocol: nobody knows any more what answers what
+            self.close()
+        if self._retired and not self._asked:
             self.close()
 
     def _answer(self, reply: Any) -> None:
@@ -116,3 +138,7 @@ class Lane(asyncio.Protocol):
         self._lost.set()
         while self._asked:
             self._answer(ConnectionError(str(exc) if exc else _CLOSED))
+        if self.on_push is not None:
+            self.on_push(None)
+        if self._beside is not None:
+            self._beside.close()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,18 +49,19 @@ def api_key(settings: "Settings") -> ApiKey | None:
         return ApiKey(read_key(settings.api_key_file), settings.api_key_file)
     path = private.make_dir(settings.data_dir.absolute()) / KEY_FILE
     try:
+        private.check_place(path.parent)
         with suppress(FileExistsError):
-            if not path.exists():
+            if not path.is_symlink() and not path.exists():
                 private.write_file(path, secrets.token_urlsafe(_KEY_BYTES).encode() + b"\n", replace=False)
     except OSError as error:
         raise StartupError(f"can't write the API key to {path}: {error.strerror}") from error
-    return ApiKey(read_key(path), path)
+    return ApiKey(read_key(path, private.read_own), path)
 
 
-def read_key(path: Path) -> str:
+def read_key(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
     """Return the key in a file; StartupError if there is none."""
     try:
-        value = path.read_bytes().decode("ascii").strip()
+        value = read(path).decode("ascii").strip()
     except OSError as error:
         raise StartupError(f"can't read the API key in {path}: {error.strerror}") from error
     except UnicodeDecodeError:

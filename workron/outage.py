@@ -7,12 +7,17 @@ from typing import Final, TypeVar
 
 import structlog
 
-from workron.errors import ApiAway, StoreUnavailable
+from workron.errors import ApiAway, StoreBroken, StoreUnavailable
 from workron.signals import happens
 
 log = structlog.get_logger()
 
 _T = TypeVar("_T")
+_ENDS: Final = {
+    "api away": "api back",
+    "redis away": "redis back",
+    "redis answers with an error": "redis answers again",
+}
 _AGAIN_S: Final = 0.5
 
 _ECHO_S: Final = 6.0
@@ -25,21 +30,27 @@ class Outage:
     def __init__(self) -> None:
         self._since: float | None = None
         self._ended_at: float | None = None
-        self._of_api = False
+        self._what = "redis away"
 
     def failed(self, error: StoreUnavailable) -> None:
         now = time.monotonic()
         if self._since is None and (self._ended_at is None or now - self._ended_at > _ECHO_S):
             self._since = now
-            self._of_api = isinstance(error, ApiAway)
-            log.warning("api away, trying again" if self._of_api else "redis away, trying again", error=str(error))
+            self._what = _what_is_wrong(error)
+            log.warning(f"{self._what}, trying again", error=str(error))
 
     def worked(self) -> None:
         if self._since is not None:
             self._ended_at = time.monotonic()
             away_s = round(self._ended_at - self._since, 1)
-            log.info("api back" if self._of_api else "redis back", away_s=away_s)
+            log.info(_ENDS[self._what], away_s=away_s)
             self._since = None
+
+
+def _what_is_wrong(error: StoreUnavailable) -> str:
+    if isinstance(error, ApiAway):
+        return "api away"
+    return "redis answers with an error" if isinstance(error, StoreBroken) else "redis away"
 
 
 async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]]) -> _T | None:

@@ -35,6 +35,27 @@ def is_secret_dir(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
+def check_place(path: Path) -> None:
+    """Refuse a directory in which others could put a file in place of ours; StartupError says what is wrong with it."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise StartupError(f"{path} belongs to another user, who could put an API key of his own there")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise StartupError(f"everybody may write to {path}, and put an API key of his own there: chmod o-w {path}")
+
+
+def read_own(path: Path) -> bytes:
+    """Return what is in a file of this user that others can't read; StartupError for any other file, and for links."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise StartupError(f"{path} is not a file of this user: remove it, and a new key is made")
+        if found.st_mode & 0o007:
+            raise StartupError(f"everybody may read or write {path}: chmod o-rwx {path}")
+        return file.read()
+
+
 def write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
     """Write a file of mode 0600 so that readers see all of it or nothing, also after a crash.
 

@@ -16,7 +16,7 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
+from workron.models import DEFAULT_QUEUE, Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
 
 log = structlog.get_logger()
 
@@ -56,6 +56,13 @@ class Reader:
             replies += await self._connection.pipeline(commands[start : start + PAGE])
         return replies
 
+    async def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Run them likewise; what a damaged key answers is an error among the replies, and spares the others."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), PAGE):
+            replies += await self._connection.each(commands[start : start + PAGE])
+        return replies
+
     async def rows(self, ids: Sequence[str]) -> list[Row | None]:
         """Return the hashes of these ids; None also while the job's submission is not open."""
         rows = await self._raw_rows(ids)
@@ -85,8 +92,16 @@ class Reader:
         return [None if row is None else filled(row) for row in rows]
 
     async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
-        replies = await self.read([("HGETALL", self._keys.job(job_id)) for job_id in ids])
+        replies = await self.each([("HGETALL", self._keys.job(job_id)) for job_id in ids])
         return [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+
+    async def queues_of(self, ids: Sequence[str]) -> list[str | None]:
+        """Return the queues of these jobs, None for those that are not stored."""
+        rows = await self.read([("HMGET", self._keys.job(job_id), "status", "queue") for job_id in ids])
+        return [
+            None if isinstance(row, Exception) or row[0] is None else decode.text(row[1]) or DEFAULT_QUEUE
+            for row in rows
+        ]
 
     async def missing(self, ids: Sequence[str]) -> list[str]:
         """Return which of these jobs are not stored."""
@@ -109,7 +124,7 @@ class Reader:
         for job_id, row in rows:
             if row is not None:
                 asked |= self._beside(job_id, row)
-        replies = dict(zip(asked, await self.read(list(asked.values())), strict=True))
+        replies = dict(zip(asked, await self.each(list(asked.values())), strict=True))
         return [None if row is None else _job(job_id, row, replies) for job_id, row in rows]
 
     def _beside(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
@@ -145,8 +160,10 @@ class Reader:
 
     async def queues_named(self, names: Sequence[str]) -> list[QueueState]:
         commands: list[Command] = [("HGETALL", self._keys.queue(name)) for name in names]
-        usual, *replies = await self.read([("HGET", self._keys.meta, "max_pending"), *commands])
-        rows = [decode.row(reply) for reply in replies]
+        usual, *replies = await self.each([("HGET", self._keys.meta, "max_pending"), *commands])
+        if isinstance(usual, Exception):
+            usual = None
+        rows = [{} if isinstance(reply, Exception) else decode.row(reply) for reply in replies]
         return [decode.queue(name, row, usual) for name, row in zip(names, rows, strict=True)]
 
     async def workers(self, limit: int, after: str) -> WorkerPage:
@@ -156,7 +173,7 @@ class Reader:
         )
         seen = sorted(pair for pair in scored(beats) if pair[0] > after)
         page = seen[:limit]
-        replies = await self.read([("HGETALL", self._keys.worker(name)) for name, _ in page])
+        replies = await self.each([("HGETALL", self._keys.worker(name)) for name, _ in page])
         found = [_worker(*beat, reply, _ms(time)) for beat, reply in zip(page, replies, strict=True)]
         shown = tuple(worker for worker in found if worker is not None)
         return WorkerPage(shown, page[-1][0] if len(seen) > limit else None)
@@ -187,6 +204,7 @@ class Reader:
             stopped_by=cause or None,
             final=decode.text(row.get("final")),
             holds=decode.text(row.get("holds")) or "",
+            key=decode.text(row.get("key")),
         )
 
     async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:
@@ -198,7 +216,7 @@ class Reader:
             ids = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), start, end - 1)
             members = [one.decode() for one in reversed(ids)]
             for job_id, name in zip(
-                members, await self.read([("HGET", self._keys.job(one), "name") for one in members]), strict=True
+                members, await self.each([("HGET", self._keys.job(one), "name") for one in members]), strict=True
             ):
                 if isinstance(name, bytes) and name.decode() in names:
                     found.setdefault(name.decode(), job_id)

@@ -24,7 +24,8 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
      "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule"}
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey",
+     "revoke"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -61,6 +62,13 @@ class Scripts:
         self._keys = (keys.meta, keys.guard)
         self._shebang = shebang
         self._loaded: dict[str, Script] = {}
+
+    def load(self) -> None:
+        """Read all of them now: later there may be no file left to open, or another version in their place."""
+        for file in resources.files("lua").iterdir():
+            name, dot, kind = file.name.partition(".")
+            if dot and kind == "lua":
+                self._loaded[name] = Script.load(name, shebang=self._shebang)
 
     async def _run(self, name: str, *args: Arg, repeat: bool = True) -> Any:
         script = self._loaded.get(name)
@@ -196,8 +204,8 @@ class Scripts:
     async def act(self, action: str, reaper: str, lease_ms: int, looks: int, limit: int, keep_ms: int) -> Any:
         return await self._run("act", action, reaper, lease_ms, looks, limit, keep_ms)
 
-    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str) -> Any:
-        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess)
+    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str, seen: int) -> Any:
+        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess, seen)
 
     async def promote(self, limit: int, queues: Sequence[str]) -> Any:
         return await self._run("promote", limit, *queues)
@@ -240,6 +248,21 @@ class Scripts:
         text: str = "",
     ) -> Any:
         return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
+
+    async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
+        return await self._run("inspect", int(mend), what, *items, repeat=not mend)
+
+    async def survey(self, since: str, hash_name: str, ids: Sequence[Arg]) -> Any:
+        return await self._run("survey", since, hash_name, *ids)
+
+    async def grant(self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]) -> Any:
+        return await self._run("grant", key_id, name, ttl_ms, most, kept_ms, *fields)
+
+    async def revoke(self, key_id: str) -> Any:
+        return await self._run("revoke", key_id)
+
+    async def note(self, most: int, entries: Sequence[Arg]) -> Any:
+        return await self._run("note", most, *entries)
 
     async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
         return await self._run("sweep", queue, status, keep_ms, skip, limit)

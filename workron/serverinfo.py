@@ -25,7 +25,7 @@ class ServerInfo:
 
 async def server_info(connection: Connection) -> ServerInfo:
     """Ask INFO and CONFIG; an ACL may deny both, then the fields are None."""
-    info, config = await connection.pipeline([("INFO",), ("CONFIG", "GET", "append*")])
+    info, config = await connection.each([("INFO",), ("CONFIG", "GET", "append*")])
     settings = _config(config)
     known = _parse_info(info)
     product = "Valkey" if known.get("server_name") == "valkey" else "Redis"

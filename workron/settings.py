@@ -48,7 +48,8 @@ class Settings(BaseSettings):
     )
 
     redis: SecretStr | None = Field(
-        None, description="URL of a Redis server of your own: redis://, rediss:// or unix://"
+        None,
+        description="URL of a Redis of your own: redis://, rediss:// or unix://; redis+sentinel:// or redis+cluster://",
     )
     namespace: str = Field(
         "default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="separates schedulers that share a server"
@@ -69,6 +70,10 @@ class Settings(BaseSettings):
         "always may take the report of a worker that has lost the job",
     )
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
+
+    audit_entries: int = Field(
+        10_000, ge=0, le=1_000_000, description="entries that `workron audit` keeps of what people did; 0: none"
+    )
 
     max_pending: Limit = Field(
         None,

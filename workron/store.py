@@ -4,6 +4,10 @@
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
     Store.actions    bulk actions: ordered by the API, worked off by the reaper
     Store.schedules  put, read, list, delete schedules               what the API and the reaper call
+    Store.doctor     examine, and repair                             what `workron doctor` calls
+    Store.glance     look at some jobs in turn, and mend them        what the reaper calls
+    Store.access     grant, revoke, find API keys                    what the API calls
+    Store.record     what people did through the API                 what the API calls
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -18,10 +22,12 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from workron import ids
+from workron.access import Access
 from workron.actions import Actions
 from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
+from workron.doctor import Doctor, Glance
 from workron.errors import (
     StoreRefused,
     StoreUnsuitable,
@@ -48,6 +54,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.queues import Queues
 from workron.reading import Reader
+from workron.record import Record
 from workron.schedules.book import ScheduleBook
 from workron.scripts import Scripts
 from workron.serverinfo import ServerInfo, check, server_info
@@ -69,6 +76,10 @@ class Health:
     last_pass_age_ms: int | None
     running: int
     due: int
+    quarantined: int
+    rollbacks: int
+    rolled_back_at_ms: int | None
+    """How often Redis was found to have lost a part of its history, and when last (see `lua/lib/history.lua`)."""
 
 
 class Store:
@@ -90,10 +101,14 @@ class Store:
         self._feed = Feed(connection, self._keys)
         self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.schedules: Final = ScheduleBook(connection, self._keys, self._scripts)
+        self.access: Final = Access(connection, self._keys, self._scripts)
+        self.record: Final = Record(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
         self.upkeep: Final = Upkeep(
             connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
         )
+        self.doctor: Final = Doctor(connection, self._keys, self._scripts)
+        self.glance: Final = Glance(connection, self._keys, self._scripts)
         self._steering = Steering(self._scripts, self._arrays, self.upkeep)
 
     @classmethod
@@ -101,8 +116,10 @@ class Store:
         """Build the store of `settings.redis`; nothing is sent yet."""
         if settings.redis is None:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
-        connection = Connection.open(settings.redis.get_secret_value())
-        return cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
+        connection = Connection.open(settings.redis.get_secret_value(), key=Keys(settings.namespace).meta)
+        store = cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
+        store._scripts.load()
+        return store
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,17 +154,25 @@ class Store:
 
     async def health(self) -> Health:
         server = await server_info(self._connection)
-        last_pass, now, running, due = await self._connection.pipeline(
+        [last_pass, rollbacks, rolled_back_at], now, running, due, quarantined = await self._connection.pipeline(
             [
-                ("HGET", self._keys.meta, "last_pass"),
+                ("HMGET", self._keys.meta, "last_pass", "rollbacks", "rolled_back_at"),
                 ("TIME",),
                 ("ZCARD", self._keys.leases),
                 ("ZCARD", self._keys.due),
+                ("SCARD", self._keys.quarantine),
             ]
         )
         now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
-        age_ms = None if last_pass is None else now_ms - int(last_pass)
-        return Health(server, age_ms, running, due)
+        return Health(
+            server,
+            last_pass_age_ms=None if last_pass is None else now_ms - int(last_pass),
+            running=running,
+            due=due,
+            quarantined=quarantined,
+            rollbacks=int(rollbacks or 0),
+            rolled_back_at_ms=None if rolled_back_at is None else int(rolled_back_at),
+        )
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -198,6 +223,8 @@ class Store:
         flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if [job for job in jobs if job.final] else "")
         if flags:
             _mark(jobs, "w")
+        if workflow_id and jobs[0].key:
+            flags += f"@{jobs[0].key}"
         return await self._submitter.submit(
             jobs, workflow=workflow_id, name=workflow or "", flags=flags, idempotency=idempotency
         )
@@ -238,6 +265,9 @@ class Store:
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.jobs(job_ids)
+
+    async def queues_of(self, job_ids: Sequence[str]) -> list[str | None]:
+        return await self._reader.queues_of(job_ids)
 
     async def list_jobs(self, where: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
         return await self._listing.page(where, limit, cursor)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Protocol
 
 import structlog
@@ -15,7 +15,7 @@ from workron.announcement import Announcement
 from workron.child import Child
 from workron.children import ChildSpec
 from workron.embedded import EmbeddedServer
-from workron.errors import StartupError
+from workron.errors import NoRoom, StartupError
 from workron.lifeline import Lifeline
 from workron.processes import how_it_ended
 from workron.settings import Settings
@@ -25,6 +25,7 @@ _LEFTOVER_S: Final = 15.0
 """How long children of a killed `up` may take to give the port back."""
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 30.0
+_LONGEST_AFTER_KILL_S: Final = 2.0
 _STEADY_S: Final = 60.0
 """Who lived so long is started again without the delay that earlier ends built up."""
 _READY_POLL_S: Final = 0.03
@@ -124,6 +125,8 @@ class Supervisor:
                 self._give_up(code, child)
                 return
             delay_s = delays.after(time.monotonic() - started_s)
+            if code < 0:  # it did not give up by itself: jobs that kill their worker must not keep the others waiting
+                delay_s = min(delay_s, _LONGEST_AFTER_KILL_S)
             log.warning("process ended, it is started again", child=name, how=how_it_ended(code), in_s=delay_s)
             await happens(self._stop.stopping, within_s=delay_s)
 
@@ -138,7 +141,11 @@ class Supervisor:
         while self._server:
             started_s = time.monotonic()
             try:
-                how = await self._server.wait()
+                try:
+                    how = await self._server.wait()
+                except NoRoom as error:
+                    await self._outlast_full_disk(self._server, error, delays.after(time.monotonic() - started_s))
+                    continue
                 delay_s = delays.after(time.monotonic() - started_s)
                 log.error("embedded server ended, it is started again", how=how, in_s=delay_s)
                 await asyncio.sleep(delay_s)
@@ -147,6 +154,19 @@ class Supervisor:
                 self._failure = error
                 self._stop.stop()
                 return
+
+    async def _outlast_full_disk(self, server: EmbeddedServer, full: NoRoom, delay_s: float) -> None:
+        """Start the server again when there is room. Until then the API answers that the store is away."""
+        log.error("embedded server has no room, it is started again when there is some", error=str(full))
+        began_s = time.monotonic()
+        while True:
+            await asyncio.sleep(delay_s)
+            await server.room()
+            with suppress(NoRoom):
+                await server.start()
+                log.info("embedded server has room again", away_s=round(time.monotonic() - began_s, 1))
+                return
+            delay_s = _LONGEST_DELAY_S
 
     async def _becomes_ready(self, child: Child) -> None:
         waits = 0

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
+from workron import decode
 from workron.connection import Connection
 from workron.keys import Keys
 from workron.models import Claim
@@ -30,6 +31,8 @@ class Grant:
     workflow: str
     job: str
     fence: str
+    key: str | None = None
+    """Id of the API key that the job was submitted with: with the token nobody may do more than with that."""
 
 
 class Tokens:
@@ -38,7 +41,7 @@ class Tokens:
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
         self._keys = keys
-        self._secret = b""
+        self._secret: bytes | None = None
         self._asked_s = -_REMEMBERED_S
 
     async def equip(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
@@ -48,6 +51,8 @@ class Tokens:
         try:
             secret = await self._current()
         except Exception:  # noqa: BLE001 - a claim is worth more than its token
+            return claims
+        if secret is None:
             return claims
         return tuple(_equipped(claim, secret) if "workflow" in claim.more else claim for claim in claims)
 
@@ -62,12 +67,22 @@ class Tokens:
             return None
         if len(expiry) > 12 or int(expiry) < time.time():
             return None
-        held = await self._connection.call("GET", self._keys.heartbeat(job))
+        held, about = await self._connection.pipeline(
+            [("GET", self._keys.heartbeat(job)), ("HMGET", self._keys.job(job), "key", "array")]
+        )
+        if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: nobody knows what it may do
+            return None
         words = (held or b"").decode().split(" ")
-        return Grant(workflow, job, fence) if len(words) == 3 and words[1] == fence else None
+        if len(words) != 3 or words[1] != fence:
+            return None
+        key, array = about
+        if key is None and array is not None:  # a task: its array has what all have in common
+            key = await self._connection.call("HGET", self._keys.job(array.decode().split(" ")[0]), "key")
+        return Grant(workflow, job, fence, decode.text(key))
 
-    async def _current(self) -> bytes:
-        if time.monotonic() - self._asked_s > _REMEMBERED_S:
+    async def _current(self) -> bytes | None:
+        """Return the secret; None if Redis was set back to a time before it while it was asked."""
+        if self._secret is None or time.monotonic() - self._asked_s > _REMEMBERED_S:
             secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
             if secret is None:  # two who make one at once agree on the first
                 await self._connection.call("HSETNX", self._keys.meta, "token_secret", secrets.token_hex(32))

@@ -7,6 +7,7 @@ from typing import Final
 
 from workron.arrays import Arrays
 from workron.connection import Connection
+from workron.errors import StoreBroken
 from workron.keys import Keys
 from workron.models import PRIORITIES, QueueState, Status
 from workron.policy import Policy
@@ -25,6 +26,8 @@ ARRAY_S: Final = 0.5
 """How long a pass works on one array."""
 EARLY: Final = 2000
 """Finished jobs that a full server forgets before their time, in one sweep."""
+SEEN_MS: Final = 5_000
+"""They stay for so long even then: who waits for one, or has just cancelled it, is still to see it."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 
@@ -46,6 +49,8 @@ class Reaped:
     alive: int = 0
     more: bool = False
     waiting: bool = False
+    undone: int = 0
+    """Passes that Redis does not know any more: it has gone back to an older state."""
     lost: tuple[Lost, ...] = ()
 
 
@@ -79,6 +84,7 @@ class Upkeep:
         self._submitter = submitter
         self._arrays = arrays
         self._policy = policy
+        self._beat = 0
 
     async def propagate(self) -> int:
         """Visit the edges of ended jobs until none are left; returns the number of calls."""
@@ -92,12 +98,15 @@ class Upkeep:
         too_much = await self._excess()
         policy = self._policy
         word = "" if too_much is None else f"{too_much:.6f}"
-        match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word):
-            case [b"WAITING", _]:
-                return Reaped(waiting=True)
-            case [b"REAPED", requeued, ended, alive, more, *taken]:
+        seen = self._beat
+        match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
+            case [b"WAITING", undone, beat, _]:
+                self._beat = beat
+                return Reaped(waiting=True, undone=undone)
+            case [b"REAPED", undone, beat, requeued, ended, alive, more, *taken]:
+                self._beat = beat
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
-                return Reaped(requeued, ended, alive, bool(more), lost=lost)
+                return Reaped(requeued, ended, alive, bool(more), undone=undone, lost=lost)
             case reply:
                 raise AssertionError(f"unknown reply to reap: {reply!r}")
 
@@ -139,12 +148,18 @@ class Upkeep:
         trimmed = await self._trim(queues)
         full = bool(await self._excess())
         early, deleted = 0, 0
+        damaged: StoreBroken | None = None
         for queue in queues:
             for status in FINISHED:
-                if queue.counts[status]:
-                    deleted += await self._sweep(queue.name, status)
-                if queue.counts[status] and full and early < EARLY:
-                    early += await self._sweep(queue.name, status, keep_ms=0, most=EARLY - early)
+                try:
+                    if queue.counts[status]:
+                        deleted += await self._sweep(queue.name, status)
+                    if queue.counts[status] and full and early < EARLY:
+                        early += await self._sweep(queue.name, status, keep_ms=SEEN_MS, most=EARLY - early)
+                except StoreBroken as error:  # the others are swept all the same
+                    damaged = error
+        if damaged is not None:
+            raise damaged
         return Swept(deleted, trimmed, early)
 
     async def _excess(self) -> float | None:
@@ -167,7 +182,8 @@ class Upkeep:
     async def _trim(self, queues: Sequence[QueueState]) -> int:
         """Clean pending lists in which ids of cancelled jobs outnumber the waiting ones."""
         lists = [(queue, priority) for queue in queues for priority in PRIORITIES]
-        lengths = await self._reader.read([("LLEN", self._keys.pending(queue.name, p)) for queue, p in lists])
+        replies = await self._reader.each([("LLEN", self._keys.pending(queue.name, p)) for queue, p in lists])
+        lengths = [0 if isinstance(reply, Exception) else reply for reply in replies]
         total: Counter[str] = Counter()
         for (queue, _), length in zip(lists, lengths, strict=True):
             total[queue.name] += length

@@ -13,6 +13,7 @@ from typing import Final
 from workron.errors import StartupError
 
 PID_FILE: Final = "valkey.pid"
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DISK_FULL: Final = 64 * 1024
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _LOG_PREFIX: Final = re.compile(r"^\d+:[A-Z] .*?\d\d:\d\d:\d\d\.\d+ [.\-*#] ")

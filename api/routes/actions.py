@@ -6,14 +6,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, schemas
+from api import body, idempotency, openapi, problems, rights, schemas
 from api.action_bodies import NewBulkAction
+from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import context_of
 from workron import ids
 from workron.errors import NotFound
 from workron.models import Idempotency
+from workron.models.actions import Action
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 
 
 @router.post(
@@ -29,7 +31,7 @@ router = APIRouter(tags=["jobs"])
         problems.VALIDATION,
         problems.STORE_UNAVAILABLE,
     ),
-    openapi_extra=openapi.body(NewBulkAction) | idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | openapi.body(NewBulkAction) | idempotency.PARAMETER,
 )
 async def order_action(request: Request) -> Response:
     """Cancel, retry, delete or move all jobs that match, in the background; `GET` of its id tells how far it is."""
@@ -37,9 +39,14 @@ async def order_action(request: Request) -> Response:
     body.require_json(request)
     raw = await body.read(request, context.settings.max_body)
     new = body.parse(NewBulkAction, raw)
+    caller = caller_of(request)
+    if new.filter.queue is None:
+        rights.use_all_queues(caller, "name one in the filter")
+    rights.use_queues(caller, [queue for queue in (new.filter.queue, new.to and new.to.queue) if queue])
     once = idempotency.of(request, raw)
     action = new.to_action(_id_of(once), once.fingerprint if once else "")
     document = schemas.action_document(await context.store.actions.order(action))
+    note_targets(request, action.id)
     return schemas.json_response(document, 202)
 
 
@@ -48,11 +55,13 @@ async def order_action(request: Request) -> Response:
     operation_id="list_actions",
     response_model=schemas.ActionList,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def list_actions(request: Request) -> Response:
     """List the latest 100 bulk actions, newest first; they are kept for a week."""
     actions = await context_of(request).store.actions.list()
-    return schemas.json_response({"data": list(map(schemas.action_document, actions))})
+    shown = [action for action in actions if _sees(request, action)]
+    return schemas.json_response({"data": list(map(schemas.action_document, shown))})
 
 
 @router.get(
@@ -60,10 +69,11 @@ async def list_actions(request: Request) -> Response:
     operation_id="get_action",
     response_model=schemas.BulkAction,
     responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def get_action(request: Request, action_id: str) -> Response:
     """Return a bulk action with how far it is."""
-    action = await context_of(request).store.actions.get(_checked(action_id))
+    action = await _visible(request, action_id)
     return schemas.json_response(schemas.action_document(action))
 
 
@@ -72,10 +82,12 @@ async def get_action(request: Request, action_id: str) -> Response:
     operation_id="abort_action",
     response_model=schemas.BulkAction,
     responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(SUBMIT),
 )
 async def abort_action(request: Request, action_id: str) -> Response:
     """End a bulk action where it is; what it has done stays done."""
-    action = await context_of(request).store.actions.abort(_checked(action_id))
+    await _visible(request, action_id)
+    action = await context_of(request).store.actions.abort(action_id)
     return schemas.json_response(schemas.action_document(action))
 
 
@@ -86,7 +98,15 @@ def _id_of(once: Idempotency | None) -> str:
     return ids.encode(int.from_bytes(hashlib.sha256(f"{once.scope}:{once.key}".encode()).digest()[:16]))
 
 
-def _checked(action_id: str) -> str:
-    if not ids.is_id(action_id):
-        raise NotFound("action", action_id)
-    return action_id
+async def _visible(request: Request, action_id: str) -> Action:
+    """Return a bulk action that the key sees: one for its queues."""
+    if ids.is_id(action_id):
+        action = await context_of(request).store.actions.get(action_id)
+        if _sees(request, action):
+            return action
+    raise NotFound("action", action_id)
+
+
+def _sees(request: Request, action: Action) -> bool:
+    caller, queue = caller_of(request), action.where.queue
+    return caller.queues is None or (queue is not None and caller.sees(queue))

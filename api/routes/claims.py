@@ -11,7 +11,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas, work, work_schemas
+from api import body, openapi, problems, rights, schemas, work, work_schemas
+from api.callers import WORK, ScopedRoute, caller_of, needs
 from api.context import Context, client_left, context_of
 from api.fields import QueueName
 from api.parking import Waiter
@@ -19,7 +20,7 @@ from api.queries import StrictQuery, WaitSeconds
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
 from workron.tasks import end
 
-router = APIRouter(tags=["work"])
+router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
 _PREFERRED_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\b", re.IGNORECASE)
 _PREFER: Final[dict[str, Any]] = {
@@ -58,12 +59,13 @@ class CancelsQuery(StrictQuery):
     operation_id="claim_jobs",
     response_model=work_schemas.ClaimList,
     responses=openapi.answers({}, *_BODY_FAILURES),
-    openapi_extra=openapi.body(work.NewClaims) | _PREFER,
+    openapi_extra=needs(WORK) | openapi.body(work.NewClaims) | _PREFER,
 )
 async def claim_jobs(request: Request) -> Response:
     """Claim jobs, if asked to wait as soon as there are some; none is an empty list."""
     context = context_of(request)
     asked = await body.required(work.NewClaims, request, context.settings.max_body)
+    rights.use_queues(caller_of(request), asked.queues)
     wait_s = _wait(request, asked.wait)
     with context.parking.enter(asked.worker_id, asked.queues, asked.limit, asked.request_id) as waiter:
         documents = await _claim(context, request, waiter, wait_s)
@@ -75,7 +77,7 @@ async def claim_jobs(request: Request) -> Response:
     operation_id="next_job",
     response_model=work_schemas.Claim,
     responses=openapi.answers({204: {"description": "There is no job"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
-    openapi_extra=_PREFER,
+    openapi_extra=needs(WORK) | _PREFER,
 )
 async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Response:
     """Claim one job, if asked to wait as soon as there is one."""
@@ -83,6 +85,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
         detail = "HEAD would claim a job and leave it out of the answer; allowed: GET"
         return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
     context = context_of(request)
+    rights.use_queues(caller_of(request), query.queue)
     with context.parking.enter(query.worker_id, query.queue, 1, query.request_id) as waiter:
         documents = await _claim(context, request, waiter, _wait(request, query.wait))
     headers = {"cache-control": "no-store"}
@@ -94,6 +97,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
     operation_id="list_cancels",
     response_model=work_schemas.Cancels,
     responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=needs(WORK),
 )
 async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
     """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
@@ -108,7 +112,7 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
     claims: Sequence[Claim] = ()
     try:
         claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
-        documents = await _documents(context, claims) if claims else ()
+        documents = await _documents(request, claims) if claims else ()
         if waiter.watching is None:
             waiter.left = await request.is_disconnected()
     except BaseException:
@@ -125,8 +129,13 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
     return documents
 
 
-async def _documents(context: Context, claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
+async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Return the documents of claims. A job that can't be shown can't be run: it is reported so.
+
+    The claims of a repeated request may be of another key's queues, if its worker and request id were guessed.
+    """
+    context, caller = context_of(request), caller_of(request)
+    claims = [claim for claim in claims if caller.sees(claim.queue)]
     jobs = await context.store.jobs([claim.id for claim in claims])
     outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
     broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]

@@ -7,13 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas
+from api import body, openapi, problems, rights, schemas
 from api.bodies import DrainTime
+from api.callers import ADMIN, READ, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from workron.errors import NotFound
 from workron.fleet import Drain
 
-router = APIRouter(tags=["workers"])
+router = APIRouter(route_class=ScopedRoute, tags=["workers"])
 
 _UNKNOWN: Final = (problems.NOT_FOUND, problems.STORE_UNAVAILABLE)
 
@@ -31,9 +32,11 @@ class WorkersQuery(BaseModel):
     operation_id="list_workers",
     response_model=schemas.WorkerList,
     responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
     """List the workers that live, and those lost within the last hour: of very many, the 10,000 heard of last."""
+    rights.use_all_queues(caller_of(request), "workers are not of a queue")
     page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
 
@@ -43,9 +46,11 @@ async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]
     operation_id="get_worker",
     response_model=schemas.Worker,
     responses=openapi.answers({}, *_UNKNOWN),
+    openapi_extra=needs(READ),
 )
 async def get_worker(request: Request, worker_id: str) -> Response:
     """Return a worker."""
+    rights.use_all_queues(caller_of(request), "workers are not of a queue")
     return schemas.json_response(schemas.worker_document(await context_of(request).store.worker(worker_id)))
 
 
@@ -55,7 +60,7 @@ async def get_worker(request: Request, worker_id: str) -> Response:
     status_code=202,
     response_model=schemas.Worker,
     responses=openapi.answers({}, problems.VALIDATION, problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_UNKNOWN),
-    openapi_extra=openapi.body(DrainTime, required=False),
+    openapi_extra=needs(ADMIN) | openapi.body(DrainTime, required=False),
 )
 async def drain_worker(request: Request, worker_id: str) -> Response:
     """Have a worker claim no more, let its jobs finish, and end. It can't be taken back; it may be repeated.
@@ -78,6 +83,7 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
     operation_id="forget_worker",
     status_code=204,
     responses=openapi.answers({204: {"description": "It is not listed any more"}}, *_UNKNOWN),
+    openapi_extra=needs(ADMIN, WORK),
 )
 async def forget_worker(request: Request, worker_id: str) -> Response:
     """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""

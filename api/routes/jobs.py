@@ -7,8 +7,9 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_valida
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas, work_schemas
+from api import body, openapi, problems, rights, schemas, work_schemas
 from api.bodies import Cancel, Steering
+from api.callers import READ, SUBMIT, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from api.job_fields import Tag
@@ -19,7 +20,7 @@ from workron.errors import NotFound
 from workron.listing import JobFilter
 from workron.models import Cancelled, Status
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 
 _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
 
@@ -75,12 +76,18 @@ class OutputQuery(StrictQuery):
     operation_id="list_jobs",
     response_model=schemas.JobPage,
     responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=needs(READ),
 )
 async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
     """List jobs, newest first.
 
     `metadata.KEY=VALUE` as a parameter finds those whose metadata have this: a text, or the JSON of what is none.
     """
+    caller = caller_of(request)
+    if query.queue is None:
+        rights.use_all_queues(caller, "name one with `queue`")
+    else:
+        rights.use_queues(caller, [query.queue])
     page = await context_of(request).store.list_jobs(query.where, limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
 
@@ -90,11 +97,14 @@ async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> R
     operation_id="get_job",
     response_model=schemas.Job,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+    openapi_extra=needs(READ),
 )
 async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Query()]) -> Response:
     """Return a job, if asked to only when it has ended."""
     context = context_of(request)
     job = await context.store.job(_checked(job_id))
+    if not caller_of(request).sees(job.queue):
+        raise NotFound("job", job_id)
     if query.wait and not job.status.terminal:
         job = await context.while_wanted(request, context.store.wait(job_id, query.wait)) or job
     return schemas.json_response(schemas.job_document(job))
@@ -120,11 +130,13 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
         problems.NOT_FOUND,
         *_FAILURES,
     ),
+    openapi_extra=needs(READ),
 )
 async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
     """Return a job's output, if asked to as it comes; it is complete once the job has ended."""
     context = context_of(request)
-    output = await context.store.output(_checked(job_id))
+    await rights.see_jobs(request, context.store, _checked(job_id))
+    output = await context.store.output(job_id)
     if query.follow and not request.scope.get("workron.head"):
         return FollowedOutput(context, job_id, query.offset)
     return StoredOutput(output, query.offset)
@@ -135,10 +147,13 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     operation_id="get_parents",
     response_model=work_schemas.ParentList,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+    openapi_extra=needs(READ, WORK),
 )
 async def get_parents(request: Request, job_id: str) -> Response:
     """Return how the jobs ended that this one depends on, with their results (4 MiB of them at most)."""
-    parents = await context_of(request).store.attempts.parents(_checked(job_id))
+    store = context_of(request).store
+    await rights.see_jobs(request, store, _checked(job_id))
+    parents = await store.attempts.parents(job_id)
     return schemas.json_response({"data": list(map(work_schemas.parent_document, parents))})
 
 
@@ -147,10 +162,13 @@ async def get_parents(request: Request, job_id: str) -> Response:
     operation_id="explain_job",
     response_model=schemas.Explanation,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
+    openapi_extra=needs(READ),
 )
 async def explain_job(request: Request, job_id: str) -> Response:
     """Say in one sentence why a job is where it is, and what must happen next."""
-    explanation = await context_of(request).store.explain(_checked(job_id))
+    store = context_of(request).store
+    await rights.see_jobs(request, store, _checked(job_id))
+    explanation = await store.explain(job_id)
     return schemas.json_response(schemas.explanation_document(explanation))
 
 
@@ -171,17 +189,20 @@ _ACTION_FAILURES: Final = (
     responses=openapi.answers(
         {202: {"description": "The running command is being stopped", "model": schemas.Job}}, *_ACTION_FAILURES
     ),
-    openapi_extra=openapi.body(Cancel, required=False),
+    openapi_extra=needs(SUBMIT) | openapi.body(Cancel, required=False),
 )
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job: at once if it waits, by stopping its command if it runs."""
     store = context_of(request).store
     steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
+    await rights.see_jobs(request, store, _checked(job_id))
+    if steering.cascade:
+        rights.use_all_queues(caller_of(request), "cascade goes on to jobs of any queue")
     if (indexes := steering.indexes()) is not None:
-        counted = await store.cancel_tasks(_checked(job_id), indexes)
+        counted = await store.cancel_tasks(job_id, indexes)
         cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED
     else:
-        cancelled = await store.cancel(_checked(job_id), steering.run, cascade=steering.cascade)
+        cancelled = await store.cancel(job_id, steering.run, cascade=steering.cascade)
     document = schemas.job_document(await store.job(job_id))
     return schemas.json_response(document, 202 if cancelled is Cancelled.CANCELLING else 200)
 
@@ -191,16 +212,17 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     operation_id="retry_job",
     response_model=schemas.Job,
     responses=openapi.answers({}, *_ACTION_FAILURES),
-    openapi_extra=openapi.body(Steering, required=False),
+    openapi_extra=needs(SUBMIT) | openapi.body(Steering, required=False),
 )
 async def retry_job(request: Request, job_id: str) -> Response:
     """Start a new run of a job that has failed, was cancelled or skipped."""
     store = context_of(request).store
     steering = await _steering(request)
+    await rights.see_jobs(request, store, _checked(job_id))
     if (indexes := steering.indexes()) is not None:
-        await store.retry_tasks(_checked(job_id), indexes)
+        await store.retry_tasks(job_id, indexes)
     else:
-        await store.retry(_checked(job_id), steering.run)
+        await store.retry(job_id, steering.run)
     return schemas.json_response(schemas.job_document(await store.job(job_id)))
 
 
@@ -212,10 +234,13 @@ async def retry_job(request: Request, job_id: str) -> Response:
     responses=openapi.answers(
         {204: {"description": "Nothing is stored of it any more"}}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES
     ),
+    openapi_extra=needs(SUBMIT),
 )
 async def delete_job(request: Request, job_id: str) -> Response:
     """Forget a job that has ended, with its output; an array with its tasks."""
-    await context_of(request).store.delete(_checked(job_id))
+    store = context_of(request).store
+    await rights.see_jobs(request, store, _checked(job_id))
+    await store.delete(job_id)
     return Response(status_code=204)
 
 

@@ -8,11 +8,12 @@ from starlette.responses import Response
 
 from api import body, openapi, problems, schemas
 from api.bodies import QueueChange
+from api.callers import ADMIN, ScopedRoute, needs
 from api.context import context_of
 from api.fields import QUEUE_PATTERN
 from workron import models
 
-router = APIRouter(tags=["system"])
+router = APIRouter(route_class=ScopedRoute, tags=["system"])
 
 QueueName = Annotated[str, Path(pattern=QUEUE_PATTERN)]
 _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
@@ -25,7 +26,7 @@ _PURGE_S: Final = 10.0
     operation_id="change_queue",
     response_model=schemas.Queue,
     responses=openapi.answers({}, problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_FAILURES),
-    openapi_extra=openapi.body(QueueChange),
+    openapi_extra=needs(ADMIN) | openapi.body(QueueChange),
 )
 async def change_queue(request: Request, queue: QueueName) -> Response:
     """Set how many jobs of a queue may wait, run, or start in a time; it need not hold jobs yet."""
@@ -38,6 +39,7 @@ async def change_queue(request: Request, queue: QueueName) -> Response:
     operation_id="pause_queue",
     response_model=schemas.Queue,
     responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=needs(ADMIN),
 )
 async def pause_queue(request: Request, queue: QueueName) -> Response:
     """Start no more jobs of a queue; what runs goes on. The queue need not be there yet."""
@@ -49,6 +51,7 @@ async def pause_queue(request: Request, queue: QueueName) -> Response:
     operation_id="resume_queue",
     response_model=schemas.Queue,
     responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=needs(ADMIN),
 )
 async def resume_queue(request: Request, queue: QueueName) -> Response:
     """Start jobs of a queue again."""
@@ -60,6 +63,7 @@ async def resume_queue(request: Request, queue: QueueName) -> Response:
     operation_id="purge_queue",
     response_model=schemas.Purged,
     responses=openapi.answers({}, *_FAILURES),
+    openapi_extra=needs(ADMIN),
 )
 async def purge_queue(request: Request, queue: QueueName) -> Response:
     """Cancel the jobs of a queue that are ready to run (`pending`); with `more` there is some left to do: ask again."""
@@ -73,6 +77,7 @@ async def purge_queue(request: Request, queue: QueueName) -> Response:
     status_code=204,
     response_class=Response,
     responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES),
+    openapi_extra=needs(ADMIN),
 )
 async def delete_queue(request: Request, queue: QueueName) -> Response:
     """Forget a queue that holds no jobs, and what was set for it."""

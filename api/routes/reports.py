@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas, work, work_schemas
+from api import body, openapi, problems, rights, schemas, work, work_schemas
+from api.callers import WORK, ScopedRoute, needs
 from api.context import Context, context_of
 from api.queries import StrictQuery
 from workron import ids
@@ -15,7 +16,7 @@ from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
 from workron.exchange import Kept
 from workron.models import Beat, Finished, Outcome, OutputPatch, Result, Status, Unfenced, Verdict
 
-router = APIRouter(tags=["work"])
+router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
 _FAILURES: Final = (
     problems.NOT_FOUND,
@@ -41,13 +42,14 @@ class OutputQuery(StrictQuery):
     operation_id="heartbeat_job",
     response_model=work_schemas.AttemptBeat,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.JobBeat, required=False),
+    openapi_extra=needs(WORK) | openapi.body(work.JobBeat, required=False),
 )
 async def heartbeat_job(request: Request, job_id: str) -> Response:
     """Renew the lease of one attempt, say how far it is, and learn whether to stop it."""
     context = context_of(request)
     sent = await body.optional(work.JobBeat, request, context.settings.max_body)
     fence = _meant(context, job_id, sent)
+    await rights.see_jobs(request, context.store, job_id)
     beat = await context.store.attempts.beat(job_id, fence)
     if beat is Beat.LOST:
         raise await _why_lost(context, job_id, fence)
@@ -65,13 +67,13 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     operation_id="finish_job",
     response_model=work_schemas.Ended,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.Report, required=False),
+    openapi_extra=needs(WORK) | openapi.body(work.Report, required=False),
 )
 async def finish_job(request: Request, job_id: str) -> Response:
     """Report that an attempt succeeded. A repeat is answered with what was recorded."""
     context = context_of(request)
     report = await body.optional(work.Report, request, context.settings.max_body)
-    return await _finish(context, job_id, report, report.success())
+    return await _finish(request, job_id, report, report.success())
 
 
 @router.post(
@@ -79,13 +81,13 @@ async def finish_job(request: Request, job_id: str) -> Response:
     operation_id="fail_job",
     response_model=work_schemas.Ended,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.FailureReport, required=False),
+    openapi_extra=needs(WORK) | openapi.body(work.FailureReport, required=False),
 )
 async def fail_job(request: Request, job_id: str) -> Response:
     """Report that an attempt failed; the scheduler decides whether there is another. A repeat changes nothing."""
     context = context_of(request)
     report = await body.optional(work.FailureReport, request, context.settings.max_body)
-    return await _finish(context, job_id, report, report.failure())
+    return await _finish(request, job_id, report, report.failure())
 
 
 @router.post(
@@ -93,12 +95,13 @@ async def fail_job(request: Request, job_id: str) -> Response:
     operation_id="release_job",
     response_model=work_schemas.Released,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.MaybeFenced, required=False),
+    openapi_extra=needs(WORK) | openapi.body(work.MaybeFenced, required=False),
 )
 async def release_job(request: Request, job_id: str) -> Response:
     """Give an attempt back unfinished: the job goes to the head of its queue, and the attempt does not count."""
     context = context_of(request)
     fence = await _fence(request, context, job_id)
+    await rights.see_jobs(request, context.store, job_id)
     [status] = await context.store.attempts.release([(job_id, fence)])
     if status is None:
         raise await _why_lost(context, job_id, fence)
@@ -119,16 +122,17 @@ _RAW_BODY: Final[dict[str, Any]] = {
     status_code=204,
     responses=openapi.answers(
         {204: {"description": "Stored"}},
-        *(kind for kind in _FAILURES if kind is not problems.UNSUPPORTED_MEDIA_TYPE),
+        *_FAILURES,
         problems.STORE_FULL,
     ),
-    openapi_extra=_RAW_BODY,
+    openapi_extra=needs(WORK) | _RAW_BODY,
 )
 async def write_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
     """Store a piece of what an attempt has written: the bytes of the body, of whatever content type."""
     context = context_of(request)
     patch = work.output_patch(query.offset, await body.read(request, work.STORED), query.total)
-    [kept] = await context.store.attempts.write_output([(_checked(job_id), query.fence, patch)])
+    await rights.see_jobs(request, context.store, _checked(job_id))
+    [kept] = await context.store.attempts.write_output([(job_id, query.fence, patch)])
     if kept is Kept.LOST:
         raise await _why_lost(context, job_id, query.fence)
     if kept is Kept.FULL:
@@ -136,10 +140,12 @@ async def write_output(request: Request, job_id: str, query: Annotated[OutputQue
     return Response(None, 204)
 
 
-async def _finish(context: Context, job_id: str, report: work.Report, outcome: Outcome) -> Response:
+async def _finish(request: Request, job_id: str, report: work.Report, outcome: Outcome) -> Response:
+    context = context_of(request)
+    await rights.see_jobs(request, context.store, _checked(job_id))
     fence = work.fence_of(report.fence, context.settings.unfenced)
     patch = report.output.to_patch() if report.output else None
-    exchanged = await context.parking.source.exchange("", [Result(_checked(job_id), fence, outcome, patch)], None)
+    exchanged = await context.parking.source.exchange("", [Result(job_id, fence, outcome, patch)], None)
     [finished] = exchanged.finished
     if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
         raise _refusal(finished, fence)

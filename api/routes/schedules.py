@@ -1,7 +1,11 @@
 """Schedules: put, look at, pause, run now and delete them."""
 
+import asyncio
 import hashlib
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query
@@ -9,18 +13,19 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, schemas
-from api.context import Context, context_of
+from api import body, idempotency, openapi, problems, rights, schemas
+from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api.context import context_of
 from api.queries import StrictQuery
 from api.schedule_body import SCHEDULE_PATTERN, NewSchedule, expand
 from workron import ids
-from workron.errors import IdempotencyConflict, StoreUnavailable
+from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreUnavailable
 from workron.models import Submitted
 from workron.schedules import occurrence
-from workron.schedules.models import Run, RunOutcome
+from workron.schedules.models import Run, RunOutcome, Schedule
 from workron.schedules.plan import Kind
 
-router = APIRouter(tags=["schedules"])
+router = APIRouter(route_class=ScopedRoute, tags=["schedules"])
 
 Name = Annotated[str, Path(pattern=SCHEDULE_PATTERN)]
 _UNKNOWN: Final = (problems.NOT_FOUND, problems.VALIDATION, problems.STORE_UNAVAILABLE)
@@ -38,12 +43,15 @@ class SchedulesQuery(StrictQuery):
     operation_id="list_schedules",
     response_model=schemas.ScheduleList,
     responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Query()]) -> Response:
     """List schedules by name, without their jobs and runs."""
     page = await context_of(request).store.schedules.page(query.limit, query.cursor)
-    documents = map(schemas.summary_document, page.schedules)
-    return schemas.json_response(schemas.list_document(documents, page.next_cursor))
+    shown: Sequence[Schedule] = page.schedules
+    if caller_of(request).queues is not None:  # what they start is not read for a page
+        shown = await _visible(request, [schedule.name for schedule in shown])
+    return schemas.json_response(schemas.list_document(map(schemas.summary_document, shown), page.next_cursor))
 
 
 @router.put(
@@ -60,7 +68,7 @@ async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Quer
         problems.STORE_UNAVAILABLE,
         problems.STORE_FULL,
     ),
-    openapi_extra=openapi.body(NewSchedule),
+    openapi_extra=needs(SUBMIT) | openapi.body(NewSchedule),
 )
 async def put_schedule(request: Request, schedule: Name) -> Response:
     """Create a schedule, or replace it. What it has started goes on; what is due already fires as it says now."""
@@ -68,7 +76,17 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     body.require_json(request)
     raw = await body.read(request, context.settings.max_body)
     new = body.parse(NewSchedule, raw)
-    stored, created = await context.store.schedules.put(schedule, new.definition(raw), keep_paused=new.paused is None)
+    caller = caller_of(request)
+    definition = new.definition(raw)
+    await rights.submit(context.store, caller, expand(definition).jobs)
+
+    def check(before: Schedule) -> None:
+        if not rights.sees_schedule(caller, before):
+            raise Forbidden(f"there is a schedule {schedule} with jobs in queues that this key has no right to")
+
+    stored, created = await context.store.schedules.put(
+        schedule, replace(definition, key=caller.key), keep_paused=new.paused is None, check=check
+    )
     return schemas.json_response(schemas.schedule_document(stored), 201 if created else 200)
 
 
@@ -77,10 +95,12 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     operation_id="get_schedule",
     response_model=schemas.ScheduleState,
     responses=openapi.answers({}, *_UNKNOWN),
+    openapi_extra=needs(READ),
 )
 async def get_schedule(request: Request, schedule: Name) -> Response:
     """Return a schedule, when it fires next, and what became of its last occurrences."""
     found = await context_of(request).store.schedules.get(schedule)
+    _see(request, found)
     return schemas.json_response(schemas.schedule_document(found))
 
 
@@ -89,10 +109,14 @@ async def get_schedule(request: Request, schedule: Name) -> Response:
     operation_id="delete_schedule",
     status_code=204,
     responses=openapi.answers({204: {"description": "It is gone"}}, *_UNKNOWN),
+    openapi_extra=needs(SUBMIT),
 )
 async def delete_schedule(request: Request, schedule: Name) -> Response:
     """Delete a schedule; what it has started goes on."""
-    await context_of(request).store.schedules.delete(schedule)
+    schedules = context_of(request).store.schedules
+    if caller_of(request).queues is not None:
+        _see(request, await schedules.get(schedule))
+    await schedules.delete(schedule)
     return Response(status_code=204)
 
 
@@ -101,10 +125,11 @@ async def delete_schedule(request: Request, schedule: Name) -> Response:
     operation_id="pause_schedule",
     response_model=schemas.ScheduleState,
     responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
+    openapi_extra=needs(SUBMIT),
 )
 async def pause_schedule(request: Request, schedule: Name) -> Response:
     """Let a schedule fire no more until it is resumed."""
-    found = await context_of(request).store.schedules.pause(schedule, paused=True)
+    found = await context_of(request).store.schedules.pause(schedule, paused=True, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
 
@@ -113,10 +138,11 @@ async def pause_schedule(request: Request, schedule: Name) -> Response:
     operation_id="resume_schedule",
     response_model=schemas.ScheduleState,
     responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
+    openapi_extra=needs(SUBMIT),
 )
 async def resume_schedule(request: Request, schedule: Name) -> Response:
     """Let a schedule fire again, from now on: occurrences of the pause are not made up for."""
-    found = await context_of(request).store.schedules.pause(schedule, paused=False)
+    found = await context_of(request).store.schedules.pause(schedule, paused=False, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
 
@@ -138,29 +164,44 @@ async def resume_schedule(request: Request, schedule: Name) -> Response:
         problems.QUEUE_FULL,
         problems.CONFLICT,
     ),
-    openapi_extra=idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | idempotency.PARAMETER,
 )
 async def run_schedule(request: Request, schedule: Name) -> Response:
     """Start it once now, beside its times, whatever it says of overlaps; also while it is paused."""
-    context = context_of(request)
     key = idempotency.key_of(request)
     at_ms = time.time_ns() // 1_000_000
-    submitted = await _start(context, schedule, at_ms, key)
+    submitted = await _start(request, schedule, at_ms, key)
     job = submitted.ids[0] if submitted.workflow is None else None
     outcome = RunOutcome.SKIPPED if submitted.returned else RunOutcome.MANUAL
+    note_targets(request, submitted.workflow or submitted.ids[0])
     run = Run(at_ms, outcome, 1, at_ms, job, submitted.workflow)
     return schemas.json_response(schemas.run_document(run), 200 if submitted.repeated or submitted.returned else 201)
 
 
-async def _start(context: Context, name: str, at_ms: int, key: str | None) -> Submitted:
+async def _start(request: Request, name: str, at_ms: int, key: str | None) -> Submitted:
     """Store the jobs of a run, of the schedule as it is in that moment."""
+    store, caller = context_of(request).store, caller_of(request)
     salt = ids.new_id()
-    mark = "-" if key is None else hashlib.sha256(key.encode()).hexdigest()
+    own = key if key is None or caller.key is None else f"{caller.space}\n{key}"
+    mark = "-" if own is None else hashlib.sha256(own.encode()).hexdigest()
     for _ in range(_TRIES):
-        found = await context.store.schedules.get(name)
+        found = await store.schedules.get(name)
+        _see(request, found)
         work = expand(found.definition)
         try:
-            return await occurrence.submit(context.store, found, work, kind=Kind.RUN, at_ms=at_ms, salt=salt, key=mark)
+            return await occurrence.submit(store, found, work, kind=Kind.RUN, at_ms=at_ms, salt=salt, key=mark)
         except IdempotencyConflict:  # it was changed meanwhile
             continue
     raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+
+
+def _see(request: Request, schedule: Schedule) -> None:
+    """Raise NotFound for a schedule with jobs in queues that the key does not have."""
+    if not rights.sees_schedule(caller_of(request), schedule):
+        raise NotFound("schedule", schedule.name)
+
+
+async def _visible(request: Request, names: Sequence[str]) -> list[Schedule]:
+    schedules = context_of(request).store.schedules
+    found = [one for one, _ in await asyncio.gather(*map(schedules.look, names)) if one is not None]
+    return [schedule for schedule in found if rights.sees_schedule(caller_of(request), schedule)]

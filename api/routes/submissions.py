@@ -8,8 +8,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, schemas
+from api import body, idempotency, openapi, problems, rights, schemas
 from api.bodies import MoreJobs, NewJobs, NewWorkflow
+from api.callers import SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import Context, context_of
 from api.job_body import NewJob
 from api.placing import known_form, workflow_jobs
@@ -18,7 +19,7 @@ from workron import ids
 from workron.errors import NotFound, TooLarge
 from workron.models import Submitted
 
-router = APIRouter(tags=["submit"])
+router = APIRouter(route_class=ScopedRoute, tags=["submit"])
 
 _MOST_EDGES: Final = 500_000
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
@@ -52,7 +53,7 @@ def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problem
     status_code=201,
     response_model=schemas.Job,
     responses=_documented(schemas.Job, _LOCATION),
-    openapi_extra=openapi.body(NewJob) | idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | openapi.body(NewJob) | idempotency.PARAMETER,
 )
 async def submit_job(request: Request) -> Response:
     """Submit one job."""
@@ -60,12 +61,15 @@ async def submit_job(request: Request) -> Response:
     raw = await _json_body(request, context)
     new = body.parse(NewJob, raw)
     job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
+    await rights.submit(context.store, caller_of(request), [job])
     submitted = await context.store.submit([job], idempotency=idempotency.of(request, raw))
     [job_id] = submitted.ids
     if submitted.stored_at_ms is not None:
         document = schemas.new_job_document(job, submitted.stored_at_ms)
     else:
-        document = schemas.job_document(await context.store.job(job_id))
+        [stored] = rights.shown(caller_of(request), [await context.store.job(job_id)])
+        document = schemas.job_document(stored)
+    note_targets(request, job_id)
     return _answer(submitted, document, f"/jobs/{job_id}")
 
 
@@ -75,7 +79,7 @@ async def submit_job(request: Request) -> Response:
     status_code=201,
     response_model=schemas.JobPage,
     responses=_documented(schemas.JobPage, {}),
-    openapi_extra=openapi.body(NewJobs) | idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | openapi.body(NewJobs) | idempotency.PARAMETER,
 )
 async def submit_jobs(request: Request) -> Response:
     """Submit many independent jobs, all or none."""
@@ -87,11 +91,13 @@ async def submit_jobs(request: Request) -> Response:
         job.to_new_job(job_id, known_form(job.dependencies()))
         for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
     ]
+    await rights.submit(context.store, caller_of(request), jobs)
     submitted = await context.store.submit(jobs, idempotency=idempotency.of(request, raw))
     if (at_ms := submitted.stored_at_ms) is not None:
         documents = [schemas.new_job_document(job, at_ms) for job in jobs]
     else:
-        documents = [schemas.job_document(job) for job in await context.store.jobs(submitted.ids) if job is not None]
+        documents = await _documents(request, submitted)
+    note_targets(request, *submitted.ids)
     return _answer(submitted, schemas.list_document(documents))
 
 
@@ -101,7 +107,7 @@ async def submit_jobs(request: Request) -> Response:
     status_code=201,
     response_model=schemas.Workflow,
     responses=_documented(schemas.Workflow, _LOCATION, problems.DEPENDENCY_CYCLE),
-    openapi_extra=openapi.body(NewWorkflow) | idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | openapi.body(NewWorkflow) | idempotency.PARAMETER,
 )
 async def submit_workflow(request: Request) -> Response:
     """Submit jobs that depend on each other, by name or by id; all or none."""
@@ -110,6 +116,7 @@ async def submit_workflow(request: Request) -> Response:
     new = body.parse(NewWorkflow, raw)
     _limit_edges(new.jobs)
     jobs = workflow_jobs(new.jobs)
+    await rights.submit(context.store, caller_of(request), jobs)
     submitted = await context.store.submit(
         jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=idempotency.of(request, raw)
     )
@@ -118,7 +125,8 @@ async def submit_workflow(request: Request) -> Response:
     if (at_ms := submitted.stored_at_ms) is not None:
         document = schemas.new_workflow_document(submitted, new.name, new.on_failure, jobs, at_ms, MOST_JOBS)
     else:
-        document = await workflow_answer(context, submitted.workflow)
+        document = await workflow_answer(request, submitted.workflow)
+    note_targets(request, submitted.workflow)
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
 
@@ -128,7 +136,7 @@ async def submit_workflow(request: Request) -> Response:
     status_code=201,
     response_model=schemas.JobPage,
     responses=_documented(schemas.JobPage, {}, problems.NOT_FOUND, problems.CONFLICT, problems.DEPENDENCY_CYCLE),
-    openapi_extra=openapi.body(MoreJobs) | idempotency.PARAMETER,
+    openapi_extra=needs(SUBMIT) | openapi.body(MoreJobs) | idempotency.PARAMETER,
 )
 async def add_jobs(request: Request, workflow_id: str) -> Response:
     """Add jobs to a workflow that has not ended, all or none; names are of these jobs, else of the workflow's.
@@ -138,6 +146,7 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     if not ids.is_id(workflow_id):
         raise NotFound("workflow", workflow_id)
     context = context_of(request)
+    await rights.see_workflow(request, context.store, workflow_id)
     raw = await _json_body(request, context)
     new = body.parse(MoreJobs, raw).jobs
     _limit_edges(new)
@@ -145,9 +154,15 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     names = {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
     known = await context.store.named_jobs(workflow_id, names) if names else {}
     jobs = workflow_jobs(new, known)
+    await rights.submit(context.store, caller_of(request), jobs)
     submitted = await context.store.add(workflow_id, jobs, idempotency=idempotency.of(request, raw))
-    documents = [schemas.job_document(job) for job in await context.store.jobs(submitted.ids) if job is not None]
-    return _answer(submitted, schemas.list_document(documents))
+    note_targets(request, *submitted.ids)
+    return _answer(submitted, schemas.list_document(await _documents(request, submitted)))
+
+
+async def _documents(request: Request, submitted: Submitted) -> list[dict[str, Any]]:
+    jobs = await context_of(request).store.jobs(submitted.ids)
+    return [schemas.job_document(job) for job in rights.shown(caller_of(request), jobs)]
 
 
 def _limit_edges(jobs: Sequence[NewJob]) -> None:

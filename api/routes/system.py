@@ -3,22 +3,28 @@
 import asyncio
 import shutil
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api import openapi, problems, schemas
+from api.callers import READ, WORK, ScopedRoute, caller_of, needs
 from api.context import Context, context_of
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
+from workron.times import rfc3339
 
-router = APIRouter(tags=["system"])
+if TYPE_CHECKING:
+    from workron.store import Health
+
+router = APIRouter(route_class=ScopedRoute, tags=["system"])
 
 _PING_TIMEOUT_S: Final = 1.0
 _LEAST_FREE: Final = 1024**3
 _SILENT_REAPER_S: Final = 10.0
+_ROLLBACK_SHOWN_S: Final = 24 * 3600.0
 
 
 @router.get(
@@ -26,14 +32,18 @@ _SILENT_REAPER_S: Final = 10.0
     operation_id="list_queues",
     response_model=schemas.QueueList,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ, WORK),
 )
 async def list_queues(request: Request) -> Response:
     """List queues and how many jobs each has in each status."""
-    queues = await context_of(request).store.queues()
+    caller = caller_of(request)
+    queues = [queue for queue in await context_of(request).store.queues() if caller.sees(queue.name)]
     return schemas.json_response(schemas.list_document(map(schemas.queue_document, queues)))
 
 
-@router.get("/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}))
+@router.get(
+    "/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}), openapi_extra=needs()
+)
 async def livez() -> Response:
     """Tell that this process answers."""
     return schemas.json_response({"status": "ok"})
@@ -44,6 +54,7 @@ async def livez() -> Response:
     operation_id="readyz",
     response_model=schemas.Alive,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE, problems.STORE_FULL),
+    openapi_extra=needs(),
 )
 async def readyz(request: Request) -> Response:
     """Tell whether work can be taken: the store answers, and its disk has room."""
@@ -61,6 +72,7 @@ async def readyz(request: Request) -> Response:
     operation_id="health",
     response_model=schemas.Health,
     responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(READ),
 )
 async def health(request: Request) -> Response:
     """Tell how the system is, and what keeps it from keeping its promise."""
@@ -72,7 +84,7 @@ async def _health_document(context: Context) -> dict[str, Any]:
     health = await context.store.health()
     server = health.server
     degraded = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
-    warnings = list(degraded)
+    warnings = degraded + _damage_warnings(health)
     if server.appendonly is False:
         warnings.append(
             "the Redis server keeps no append-only file: jobs accepted since its last snapshot are lost if it dies"
@@ -93,6 +105,11 @@ async def _health_document(context: Context) -> dict[str, Any]:
             "maxmemory": server.maxmemory,
         },
         "reaper": {"last_pass_age": None if health.last_pass_age_ms is None else health.last_pass_age_ms / 1000},
+        "history": {
+            "rollbacks": health.rollbacks,
+            "rolled_back_at": None if health.rolled_back_at_ms is None else rfc3339(health.rolled_back_at_ms),
+        },
+        "quarantined": health.quarantined,
         "due": health.due,
         "running": health.running,
     }
@@ -106,6 +123,20 @@ def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[
     if silent_s <= max(_SILENT_REAPER_S, 5 * reap_every_s):
         return []
     return [f"no reaper for {silent_s:.0f} s: jobs of dead workers stay where they are; start `workron reaper`"]
+
+
+def _damage_warnings(health: "Health") -> list[str]:
+    """Say what was lost or damaged in Redis; a rollback for a day."""
+    warnings = []
+    rolled_back_at_ms = health.rolled_back_at_ms
+    if rolled_back_at_ms is not None and time.time() - rolled_back_at_ms / 1000 < _ROLLBACK_SHOWN_S:
+        warnings.append(
+            f"history was rolled back: at {rfc3339(rolled_back_at_ms)} Redis was found in an older state than before; "
+            "jobs accepted shortly before that may be lost, or run once more; look with `workron doctor`"
+        )
+    if health.quarantined:
+        warnings.append(f"keys of {health.quarantined} jobs are damaged; see `workron doctor`")
+    return warnings
 
 
 def _require_free_disk(context: Context) -> None:

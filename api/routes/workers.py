@@ -1,19 +1,21 @@
 """What concerns whole workers: many reports in one call, and who they are."""
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas, work, work_schemas
+from api import body, openapi, problems, rights, schemas, work, work_schemas
+from api.callers import WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from workron.exchange import Exchanged
 from workron.fleet import WorkerState
 from workron.models import Claimed, ClaimRequest
 
-router = APIRouter(tags=["work"])
+router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
 REGISTERED_MS: Final = 90_000
 """After so long, at least, a worker that registered is lost: nobody knows how often it sends heartbeats."""
@@ -30,7 +32,7 @@ _FAILURES: Final = (
     operation_id="exchange",
     response_model=work_schemas.Exchange,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.NewExchange),
+    openapi_extra=needs(WORK) | openapi.body(work.NewExchange),
 )
 async def exchange(request: Request) -> Response:
     """Report results, give claims back and claim more in one call; it does not wait.
@@ -39,6 +41,10 @@ async def exchange(request: Request) -> Response:
     """
     context = context_of(request)
     sent = await body.required(work.NewExchange, request, context.settings.max_body)
+    caller = caller_of(request)
+    rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
+    reported = [*(result.id for result in sent.results), *(held.id for held in sent.released)]
+    await rights.report_on(request, context.store, reported)
     results = [result.to_result() for result in sent.results]
     if sent.released:
         await context.store.attempts.release([(held.id, held.fence) for held in sent.released])
@@ -51,6 +57,8 @@ async def exchange(request: Request) -> Response:
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
+    claims = tuple(claim for claim in exchanged.claimed.claims if caller.sees(claim.queue))  # see `claims._documents`
+    exchanged = replace(exchanged, claimed=replace(exchanged.claimed, claims=claims))
     fences = [result.fence for result in sent.results]
     return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))
 
@@ -60,13 +68,14 @@ async def exchange(request: Request) -> Response:
     operation_id="heartbeat",
     response_model=work_schemas.Beats,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.NewHeartbeats),
+    openapi_extra=needs(WORK) | openapi.body(work.NewHeartbeats),
 )
 async def heartbeat(request: Request) -> Response:
     """Tell that a worker lives, renew the leases of all it runs, and learn which to stop."""
     context = context_of(request)
     sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
     held = [(one.id, one.fence) for one in sent.held]
+    await rights.report_on(request, context.store, [job_id for job_id, _ in held])
     beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), held)
     return schemas.json_response(work_schemas.beats_document(held, beats, context.store.policy.lease_ms))
 
@@ -76,12 +85,13 @@ async def heartbeat(request: Request) -> Response:
     operation_id="write_outputs",
     response_model=work_schemas.Outputs,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.NewOutputs),
+    openapi_extra=needs(WORK) | openapi.body(work.NewOutputs),
 )
 async def write_outputs(request: Request) -> Response:
     """Store pieces of what many attempts have written."""
     context = context_of(request)
     sent = await body.required(work.NewOutputs, request, context.settings.max_body)
+    await rights.report_on(request, context.store, [one.id for one in sent.data])
     patches = [(one.id, one.fence, one.to_patch()) for one in sent.data]
     kept = await context.store.attempts.write_output(patches) if patches else []
     data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, kept, strict=True)]
@@ -94,7 +104,7 @@ async def write_outputs(request: Request) -> Response:
     status_code=201,
     response_model=schemas.Worker,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=openapi.body(work.NewWorker),
+    openapi_extra=needs(WORK) | openapi.body(work.NewWorker),
 )
 async def register_worker(request: Request) -> Response:
     """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
@@ -111,6 +121,7 @@ async def register_worker(request: Request) -> Response:
     operation_id="heartbeat_worker",
     response_model=schemas.Worker,
     responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(WORK),
 )
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
     """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""

@@ -4,6 +4,7 @@ A page of 10,000 jobs is made by the functions here and orjson; the models only 
 answer against its model.
 """
 
+from api.schemas.access import ApiKey, ApiKeyList, Entry, EntryPage, MadeKey, entry_document, key_document
 from api.schemas.actions import (
     ActionList,
     BulkAction,
@@ -62,13 +63,18 @@ __all__ = [
     "ActionList",
     "Alive",
     "Answer",
+    "ApiKey",
+    "ApiKeyList",
     "Array",
     "BulkAction",
     "DependencyState",
+    "Entry",
+    "EntryPage",
     "Explanation",
     "Health",
     "Job",
     "JobPage",
+    "MadeKey",
     "NextRun",
     "Purged",
     "Queue",
@@ -87,9 +93,11 @@ __all__ = [
     "Workflow",
     "WorkflowStatus",
     "action_document",
+    "entry_document",
     "explanation_document",
     "job_document",
     "json_response",
+    "key_document",
     "list_document",
     "new_job_document",
     "new_workflow_document",

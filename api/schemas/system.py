@@ -90,6 +90,13 @@ class Reaper(Answer):
     """Seconds since any reaper's last pass; null if there never was one."""
 
 
+class History(Answer):
+    """Whether Redis was ever found in an older state than before, by a restart or a failover."""
+
+    rollbacks: int
+    rolled_back_at: Time | None
+
+
 class Health(Answer):
     status: Literal["ok", "degraded"]
     """`degraded`: jobs of dead workers are not taken back."""
@@ -102,6 +109,9 @@ class Health(Answer):
     """Seconds since this API process started."""
     server: Server
     reaper: Reaper
+    history: History
+    quarantined: int
+    """Jobs whose keys are damaged: they are passed over."""
     due: int
     """Jobs and timers that wait for their time."""
     running: int

@@ -3,30 +3,11 @@
 local promote, claim_once, hint_left, hand_out, next_due_ms, pop_call, claim
 
 do
-local CLAIM_FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
-}
-local CLAIM_WIDTH = 10
-local CLAIM_FIELD_AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local NO_START_COST = 20 -- who may not start any more, or not yet, is as much work as so many dropped ids
 local LEASES = P .. 'leases'
 local to_hand = 16 -- most jobs that one call gives to workers which did not ask in this moment
-
--- What the worker is told beside the usual: JSON that Redis does not look into, and the workflow.
-local function more_of(row)
-  if not row[5] then
-    return row[11]
-  end
-  local own = '{"workflow":"' .. row[5] .. '"'
-  return own .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
-end
-
--- What the worker gets of one claim; false where a field is unset.
-local function claim_row(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(row) }
-end
 
 -- Make due jobs pending, and act on timers that have come; returns whether more are due.
 function promote(limit)
@@ -55,11 +36,6 @@ function next_due_ms()
   return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
 end
 
--- Fences only grow, also when Redis restarts from an older state: never below the clock nor what the caller has seen.
-local function next_fence(floor)
-  return math.max(tonumber(meta_now()[1] or 0), NOW - 1, floor)
-end
-
 local function note_fence(fence)
   redis.call('HSET', KEYS[1], 'fence', int(fence))
   meta_now()[1] = int(fence)
@@ -75,36 +51,9 @@ function pop_call(queue)
   return call
 end
 
-local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
-local specs = {} -- array → what its tasks have in common
-
--- Fill in what a task has from its array, and which one it is.
-local function fill_in(id, row)
-  row.array = redis.call('HGET', job_key(id), 'array')
-  local array, place = string.match(row.array, '^(%S+) (%d+)$')
-  local spec = specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC))
-  specs[array] = spec
-  local more = spec[6] and cjson.decode(spec[6]) or {}
-  local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
-  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
-  more.workflow = spec[8] or nil
-  row[11] = cjson.encode(more)
-  for i = 1, 5 do
-    row[5 + i] = spec[i]
-  end
-end
-
--- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
-local function with_array(id, row)
-  if row[12] and string.find(row[12], 'a', 1, true) and not pcall(fill_in, id, row) then
-    quarantine(id)
-  end
-  return row
-end
-
 -- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
 local function start(id, row, worker, number, lease_ms, until_text)
-  row = with_array(id, row)
+  row = ROWS.with_array(id, row)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key, fence = job_key(id), int(number)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
@@ -120,16 +69,24 @@ local function start(id, row, worker, number, lease_ms, until_text)
     local job = { id = id, holds = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
     tell_holders(job, 'pending', 'running')
   end
-  return claim_row(id, fence, attempt, row)
+  return ROWS.of_claim(id, fence, attempt, row)
+end
+
+-- Put popped ids back, from one of them on.
+local function put_back(list, ids, first)
+  for at = #ids, first, -1 do
+    redis.call('LPUSH', list, ids[at])
+  end
 end
 
 -- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
 --
--- A popped id counts only if its hash says that it is pending in this queue at this priority. Returns the claims and
--- whether the budget ended before the queues did.
+-- A popped id counts only if its hash says that it is pending in this queue at this priority. A suspect is claimed
+-- alone (see rows). Returns the claims and whether the queues may hold more that could be claimed.
 function claim(worker, queues, limit, lease_ms, floor)
-  local claims, budget = {}, limit + STALE_BUDGET
-  local fence, until_text = next_fence(floor), int(NOW + lease_ms)
+  redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
+  local claims, budget, stopped = {}, limit + STALE_BUDGET, false
+  local fence, until_text = last_fence(floor), int(NOW + lease_ms)
   for queue in string.gmatch(queues, '%S+') do
     local call, gated, before = pop_call(queue), is_gated(queue), #claims
     local most = gated and before + room_in(queue, limit - before) or limit
@@ -140,14 +97,22 @@ function claim(worker, queues, limit, lease_ms, floor)
         break
       end
       local priority = string.sub(popped[1], -1)
-      for _, id in ipairs(popped[2]) do
+      for at, id in ipairs(popped[2]) do
         budget = budget - 1
-        local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
+        local row = redis.pcall('HMGET', job_key(id), unpack(ROWS.FIELDS))
+        local suspect = limit > 1 and row[13] and ROWS.is_suspect(id, row)
+        if suspect then
+          put_back(popped[1], popped[2], #claims > 0 and at or at + 1)
+          limit, most, stopped = math.max(#claims, 1), math.max(#claims, 1), true
+        end
+        if suspect and #claims > 0 then
+          break
+        end
         if type(row) == 'table' and row[1] == 'pending' and (row[2] or 'default') == queue
           and (row[3] or '5') == priority then
           local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], popped[1])
           if turn and turn ~= id then
-            row = redis.call('HMGET', job_key(turn), unpack(CLAIM_FIELDS))
+            row = redis.call('HMGET', job_key(turn), unpack(ROWS.FIELDS))
           end
           id = turn
           if not id or row[12] and not in_time(id, row[12]) then
@@ -158,6 +123,9 @@ function claim(worker, queues, limit, lease_ms, floor)
             count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
           end
         end
+        if suspect then
+          break
+        end
       end
     end
     if gated and #claims > before then
@@ -167,7 +135,7 @@ function claim(worker, queues, limit, lease_ms, floor)
   if #claims > 0 then
     note_fence(fence)
   end
-  return claims, budget <= 0
+  return claims, stopped or budget <= 0
 end
 
 local function anything_waits(queue)
@@ -195,9 +163,11 @@ end
 local function claims_held(text)
   local claims = {}
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
-    local row = redis.pcall('HMGET', job_key(id), unpack(CLAIM_FIELDS))
+    local row = redis.pcall('HMGET', job_key(id), unpack(ROWS.FIELDS))
     if row[1] == 'running' and redis.call('HGET', job_key(id), 'fence') == fence then
-      claims[#claims + 1] = claim_row(id, fence, tonumber(row[4]), with_array(id, row))
+      local attempt = tonumber(row[4])
+      row[4] = attempt - 1
+      claims[#claims + 1] = ROWS.of_claim(id, fence, attempt, ROWS.with_array(id, row))
     end
   end
   return claims
@@ -231,7 +201,7 @@ end
 local function pack_claims(claims)
   local parts = {}
   for _, row in ipairs(claims) do
-    for i = 1, CLAIM_WIDTH do
+    for i = 1, ROWS.WIDTH do
       local value = row[i]
       parts[#parts + 1] = value and #tostring(value) .. ':' .. value or '-'
     end
@@ -243,7 +213,7 @@ end
 local function row_of(job)
   local row = { 'pending', job.queue, job.priority, false, job.workflow }
   for i = job.first, job.last, 2 do
-    local at = CLAIM_FIELD_AT[ARGV[i]]
+    local at = ROWS.AT[ARGV[i]]
     if at then
       row[at] = ARGV[i + 1]
     end
@@ -261,7 +231,7 @@ local function hand_over(parked, jobs, at)
     wake(parked)
     return 0
   end
-  local fence, until_text, claims = next_fence(tonumber(floor)), int(NOW + lease_ms), {}
+  local fence, until_text, claims = last_fence(tonumber(floor)), int(NOW + lease_ms), {}
   for i = at, math.min(#jobs, at + tonumber(limit) - 1) do
     fence = fence + 1
     claims[#claims + 1] = start(jobs[i].id, row_of(jobs[i]), parked.worker, fence, lease_ms, until_text)

@@ -90,15 +90,18 @@ local function has_begun(child)
     and redis.call('HGET', P .. 'array:' .. child.id, 'started')
 end
 
+-- A job that was cancelled, or failed by its deadline, while it waited still has its edges: a retry goes by them.
+local GONE = { cancelled = true, failed = true }
+
 local function visit(parent, when, child_id)
   local child = read(child_id)
-  if not child or not (child.status == 'blocked' or child.status == 'skipped' or child.status == 'cancelled') then
+  if not child or not (child.status == 'blocked' or child.status == 'skipped' or GONE[child.status]) then
     return
   end
   local key = job_key(child_id) .. ':parents'
   local was = redis.call('HGET', key, parent.id)
   local now = edge_state(parent, when)
-  if was == now or (not was and (child.status == 'cancelled' or has_begun(child))) then
+  if was == now or (not was and (GONE[child.status] or has_begun(child))) then
     return
   end
   if now then

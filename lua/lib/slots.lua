@@ -214,6 +214,19 @@ do
     return ok and first
   end
 
+  -- Have a pending job stand in its line, and one that does not wait leave it (see inspection).
+  function SLOTS.join_line(job)
+    wait(said_by(job.id), job, false)
+  end
+
+  function SLOTS.leave_line(name, queue, id)
+    if tonumber(redis.call('ZSCORE', waiting_of(name, queue), id) or 0) > 0 then
+      count(queue_key(queue), 'held', -1)
+    end
+    drop(name, queue, id)
+    touch(name)
+  end
+
   -- Write what was counted of a key in this call.
   function SLOTS.write(name)
     local fields = {}

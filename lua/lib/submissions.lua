@@ -145,7 +145,8 @@ local function store_children(children, jobs)
 end
 
 -- A workflow as an argument: its id, in front of it `+` when jobs are added to it, behind it `!` if it stops with the first
--- job that fails, and `~` if it has a final job. Returns its id, and whether jobs are added.
+-- job that fails, `~` if it has a final job, and `@` with the API key that it is submitted with. Returns its id, and whether
+-- jobs are added.
 local function parse_workflow(text)
   local plus, id = string.match(text, '^(%+?)(%w*)')
   return id, plus == '+'
@@ -185,6 +186,10 @@ local function store_workflow(text, made_at, size, name)
   end
   if string.find(text, '[!~]') then
     redis.call('HSET', key, 'holds', 'w')
+  end
+  local by = string.match(text, '@(%w+)$')
+  if by then
+    redis.call('HSET', key, 'key', by)
   end
 end
 

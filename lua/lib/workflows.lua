@@ -6,7 +6,7 @@
 -- A job from which a cancel goes on to its dependents has `cascade`: when that cancel was made, and the next edge (`-`: all
 -- were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
-local workflow_key, go_on_stopping, push_cascade, resume_workflow
+local workflow_key, go_on_stopping, push_cascade, resume_workflow, final_may_start
 
 do
 
@@ -144,6 +144,19 @@ function HOLDERS.w(job, from, to)
     stirred[workflow] = 'again'
     resume_workflow(job) -- whoever had it run again: itself, one of its tasks, or a job that it depends on
   end
+end
+
+-- Whether the final job waits although all others have ended; `start`: have it started.
+function final_may_start(workflow, start)
+  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
+  local final, others = row[1] and read(row[1]), tonumber(row[2] or 0) - 1
+  for i = 3, 6 do
+    others = others - tonumber(row[i] or 0)
+  end
+  if start then
+    stirred[workflow] = 'ended'
+  end
+  return final and final.status == 'blocked' and not final.batch and others <= 0
 end
 
 -- Start the final job once all others have ended, or have it wait anew when one of them runs again. Returns whether it

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ from workron.store import Store
 
 NAMESPACE = f"openapi-{os.getpid()}"
 DOCUMENT = create_app(None, Settings(), KEY).openapi()  # type: ignore[arg-type] # no route is called
+NO_KEY = "03557DJR2dL0HA8BMGxsib"
+"""An id of no key: else the first request that revokes it leaves the others none."""
 OPERATIONS = [operation for operations in DOCUMENT["paths"].values() for operation in operations.values()]
 
 
@@ -82,7 +85,7 @@ def known(server: str) -> dict[str, str]:
         client.post(f"/jobs/{job_id}/cancel").raise_for_status()
         action = client.post("/jobs/actions", json={"action": "retry", "filter": {}, "dry_run": True}).json()
     known = {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": WORKER.id, "queue": "limited"}
-    return known | {"action_id": action["id"], "schedule": "nightly"}
+    return known | {"action_id": action["id"], "schedule": "nightly", "key_id": NO_KEY}
 
 
 async def beat(url: str) -> None:
@@ -102,6 +105,11 @@ def test_every_error_of_an_operation_is_a_documented_problem(operation: dict[str
             assert list(answer["content"]) == ["application/problem+json"]
             for example in answer["content"]["application/problem+json"]["examples"].values():
                 assert example["value"]["status"] == int(status)
+
+
+def test_the_document_describes_every_body_that_it_refers_to() -> None:
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
+    assert named - set(DOCUMENT["components"]["schemas"]) == set()
 
 
 def test_operations_have_short_ids_of_their_own() -> None:
@@ -153,6 +161,10 @@ def test_operations_have_short_ids_of_their_own() -> None:
         "get_worker",
         "forget_worker",
         "drain_worker",
+        "list_keys",
+        "create_key",
+        "revoke_key",
+        "list_audit",
         "list_queues",
         "livez",
         "readyz",
@@ -176,6 +188,7 @@ MISFITS: Final = (
     "no job can depend on the final one",
     "an array holds its unique key",
     "give `to`",
+    "a key with the scope admin has all queues",
     *(f"{verb} is for jobs that are" for verb in Verb),
 )
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ import structlog.testing
 from cores import waited_s
 
 from api.app import create_app
+from tests.api.every_route import JOB, every_route
 from tests.api.live import outage_lines
 from workron.settings import Settings
 from workron.store import Store
-
-JOB = {"command": "true"}
 
 
 async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
@@ -69,54 +68,8 @@ async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, t
             assert max(took) < 2.5  # 1.8 s, and what a busy machine adds
 
 
-JOB_ID = "03557DJR2dL0HA8BMGxsib"
-HELD = {"id": JOB_ID, "fence": 1}
-BODIES: dict[str, Any] = {
-    "NewJobs": {"jobs": [JOB]},
-    "NewClaims": {"worker_id": "w1"},
-    "MaybeFenced": {"fence": 1},
-    "JobBeat": {"fence": 1},
-    "Report": {"fence": 1},
-    "FailureReport": {"fence": 1},
-    "NewExchange": {"worker_id": "w1", "released": [HELD]},
-    "NewHeartbeats": {"worker": {"id": "w1"}, "held": [HELD]},
-    "NewOutputs": {"data": [{**HELD, "output": {"text": "x"}}]},
-    "NewWorker": {"id": "w1"},
-}
-"""Valid bodies, by their names in the OpenAPI document, where that has no example."""
 ANSWERED_WITHOUT_REDIS = {"GET /livez", "GET /cancels"}
 """The process lives; and news of cancels come when there are any."""
-
-
-VALUES = {
-    **dict.fromkeys(("job_id", "workflow_id", "action_id"), JOB_ID),
-    "worker_id": "w1",
-    "queue": "default",
-    "schedule": "nightly",
-    "fence": "1",
-    "offset": "0",
-}
-
-
-def every_route(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Method and target of each operation in the OpenAPI document, with a valid body."""
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            needed = [
-                one["name"] for one in operation.get("parameters", ()) if one["in"] == "query" and one["required"]
-            ]
-            query = "&".join(f"{name}={VALUES[name]}" for name in needed)
-            yield method.upper(), f"{path.format(**VALUES)}?{query}", body_of(operation, document)
-
-
-def body_of(operation: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    if "requestBody" not in operation:
-        return {}
-    (content,) = operation["requestBody"]["content"].values()
-    name = content["schema"].get("$ref", "").rpartition("/")[2]
-    if not name:
-        return {"content": b"x"}
-    return {"json": BODIES.get(name) or document["components"]["schemas"][name]["examples"][0]}
 
 
 @pytest.mark.parametrize("how", ["frozen", "killed"])

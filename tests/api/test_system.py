@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from builders import claim
 from conftest import start_server
+from servers import Bench
 
 from api import schemas
 from api.app import create_app
@@ -51,6 +52,21 @@ async def test_health_counts_what_runs_and_what_is_due(client: httpx2.AsyncClien
     await claim(store)
     answer = await health(client)
     assert (answer["running"], answer["due"]) == (1, 1)
+
+
+async def test_health_tells_of_a_rollback_and_of_damaged_jobs(
+    client: httpx2.AsyncClient, store: Store, bench: Bench
+) -> None:
+    assert (await health(client))["history"] == {"rollbacks": 0, "rolled_back_at": None}
+    await store.upkeep.reap()
+    await bench.client.hset(bench.keys.meta, "beat", "0")
+    await store.upkeep.reap()
+    await bench.client.sadd(bench.keys.quarantine, "one")
+    answer = await health(client)
+    assert (answer["history"]["rollbacks"], answer["quarantined"]) == (1, 1)
+    told = " ".join(answer["warnings"])
+    assert "history was rolled back" in told
+    assert "keys of 1 jobs are damaged" in told
 
 
 @pytest.mark.parametrize("bench", ["valkey", "redis"], indirect=True)

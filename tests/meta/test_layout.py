@@ -20,8 +20,8 @@ OTHERS = {
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE"),
     *("bench", "docs", "examples", "workron"),
 }
-MAY_IMPORT_REDIS = re.compile(r"workron/(store\w*|scripts|keys|connection|lane)\.py")
-MAY_SPELL_KEYS = {"workron/keys.py"}
+MAY_SPELL_KEYS = {"workron/keys.py", "workron/doctor/scheme.py"}
+MAY_IMPORT_REDIS = re.compile(r"workron/(store\w*|scripts|keys|connection|places|lane)\.py")
 KEY_NAME = re.compile(
     r"workron:\{|(^|:)(job|queue|worker|batch|workflow|idempotency|unique|limit|rate|schedule):(\S|$)"
 )

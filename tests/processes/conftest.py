@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,8 @@ class Processes:
             "WORKRON_LOG_FORMAT": "json",
         }
         self._folder = folder
+        self.launcher: Sequence[str] = ()
+        """What runs the processes that are started from now on."""
         self._started: list[subprocess.Popen[bytes]] = []
 
     def set(self, **variables: str) -> None:
@@ -40,7 +42,7 @@ class Processes:
         log = self._folder / f"{command}-{len(self._started)}.log"
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "workron", command, *options],
+                [*self.launcher, sys.executable, "-m", "workron", command, *options],
                 env=self._env,
                 cwd=self._folder,
                 stderr=stderr,

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +29,11 @@ MARKS = {
 class Up:
     """One data directory, and the `workron up` that runs on it, if one does."""
 
-    def __init__(self, home: Path, *options: str, **settings: str) -> None:
+    def __init__(self, home: Path, *options: str, launcher: Sequence[str] = (), **settings: str) -> None:
         self.log_file = home / "up.log"
-        self._command = [sys.executable, "-m", "workron", "up", *options]
+        self._command = [*launcher, sys.executable, "-m", "workron", "up", *options]
         self._env = environment(home) | settings
+        self.data_dir = Path(self._env["WORKRON_DATA_DIR"])
         self._announcements = Path(self._env["XDG_RUNTIME_DIR"], "workron")
         self._process: subprocess.Popen[bytes] | None = None
         self.http: httpx2.Client
@@ -80,6 +81,11 @@ class Up:
             # The first one: between fork and exec a command looks like its worker.
             found = {name: pid for name, mark in MARKS.items() if mark in line} | found
         return found
+
+    def entries(self, event: str) -> list[dict[str, Any]]:
+        """Return the log's entries with this message."""
+        lines = self.log_file.read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
     def kill(self, name: str) -> None:
         os.kill(self.pids[name], signal.SIGKILL)

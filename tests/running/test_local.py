@@ -84,6 +84,7 @@ def test_a_key_in_the_settings_that_is_no_key_is_refused(settings: Settings, key
 def test_a_key_file_without_a_key_is_refused_and_not_replaced(settings: Settings, content: bytes) -> None:
     settings.data_dir.mkdir()
     path = settings.data_dir / "api-key"
+    path.touch(0o600)
     path.write_bytes(content)
     with pytest.raises(StartupError, match="holds no usable API key: it must"):
         local.api_key(settings)

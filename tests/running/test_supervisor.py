@@ -208,15 +208,43 @@ def test_a_killed_server_comes_back_with_its_data_and_the_children_stay(tmp_path
         assert stack.stop() == 0
 
 
-def test_a_full_disk_ends_everything_with_one_line(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_again_and_again_is_never_long_away(tmp_path: Path) -> None:
+    """Jobs may do that, and the others are not to wait for it."""
     with Stack(tmp_path) as stack:
         stack.ready()
-        [server] = [pid for pid in processes_of(stack.socket) if b"valkey-server" in command_line(pid)]
-        resource.prlimit(server, resource.RLIMIT_FSIZE, (20_000, 20_000))
-        assert stack.call("SET", "a", "x" * 50_000) == b""
+        for times in range(1, 7):
+            wait_for(lambda times=times: len(stack.trace("worker", "started")) == times, "a worker")
+            os.kill(stack.trace("worker", "started")[-1].pid, signal.SIGKILL)
+        wait_for(lambda: len(stack.trace("worker", "started")) == 7, "the last worker")
+        waits_s = [entry["in_s"] for entry in stack.entries("process ended, it is started again")]
+        assert waits_s == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_a_server_without_room_is_started_again_when_there_is_some_and_never_in_a_loop(tmp_path: Path) -> None:
+    with Stack(tmp_path) as stack:
+        stack.ready()
+        for _ in range(2):  # each start runs into the limit again, and no probe tells: it takes a file of that size
+            wait_for(lambda: answers(stack.socket), "a server")
+            [server] = [pid for pid in processes_of(stack.socket) if b"valkey-server" in command_line(pid)]
+            resource.prlimit(server, resource.RLIMIT_FSIZE, (20_000, 20_000))
+            assert stack.call("SET", "a", "x" * 50_000) == b""
+        wait_for(lambda: len(stack.entries("embedded server has room again")) == 2, "the second return")
+        full = stack.entries("embedded server has no room, it is started again when there is some")
+        assert [entry["error"].partition(": ")[0] for entry in full] == [
+            f"the embedded server can't write to {stack.data_dir}/valkey"
+        ] * 2
+        away_s = [entry["away_s"] for entry in stack.entries("embedded server has room again")]
+        assert away_s[1] >= 0.4, "the pause has not grown"
+        assert len(stack.trace(what="started")) == 3
+        assert stack.stop() == 0
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path: Path) -> None:
+    limited = ("prlimit", "--fsize=400")
+    with Stack(tmp_path, launcher=limited) as stack:
         assert stack.end() == 8
-        assert stack.log().splitlines()[-1].startswith("workron: the embedded server can't write to")
-        assert not any(alive(pid) for pid in stack.pids())
+        assert stack.log().startswith("workron: ")
+        assert len(stack.log().splitlines()) == 1
 
 
 def test_a_taken_port_is_one_line_and_nothing_was_started(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
 from workron import ids
+from workron.doctor import Fault
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from workron.models import (
     NO_LIMIT,
@@ -94,7 +95,17 @@ class WorkerProcess:
 
 
 async def reaper(world: World, process: Process, every_s: float) -> None:
-    await Reaper(world.store(process), every_s=every_s).run(asyncio.Event())
+    """A reaper that mends what it should never find: no fault, and no rollback, leaves anything to be mended."""
+    store = world.store(process)
+    look = store.glance.look
+
+    async def look_and_tell() -> list[Fault]:
+        found = await look()
+        world.errors += [f"{process.name} found {fault.code} {fault.about}: {fault.detail}" for fault in found]
+        return found
+
+    store.glance.look = look_and_tell  # type: ignore[method-assign]
+    await Reaper(store, every_s=every_s).run(asyncio.Event())
 
 
 @dataclass

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from workers.guardian import boottime_s
 from workers.notes import Notes
 from workers.output import OutputBuffer
+from workers.scarcity import Scarcity
 from workron.models import Claim, Outcome, Reason
 from workron.signals import happens
 
@@ -22,6 +23,8 @@ class Commands:
 
     def __init__(self, history: History) -> None:
         self.notes = Notes()
+        self.scarcity = Scarcity()
+        self.suspects = ()
         self.history = history
         self._attempts: dict[int, Run] = {}
 

@@ -252,7 +252,7 @@ async def test_workers_not_seen_for_an_hour_leave_the_list(bench: Bench) -> None
 async def test_the_reaper_marks_a_full_server_and_unmarks_it(bench: Bench) -> None:
     store = bench.store()
     for word, full in (("1", b"1"), ("", b"1"), ("0", None)):
-        await store._scripts.reap(100, 300, 500, 10, word)
+        await store._scripts.reap(100, 300, 500, 10, word, 0)
         assert await bench.client.hget(bench.keys.meta, "full") == full
 
 

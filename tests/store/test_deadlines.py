@@ -9,6 +9,7 @@ from builders import WORKER, after, claim, finish, jobs, new_job, reap_all, subm
 from expiring import FAILURE, PAST, SOON, due, ended, overrun
 from servers import Bench
 
+from workron.errors import Conflict
 from workron.models import ClaimRequest, Moment, Outcome, Reason, Status, Verdict, When
 from workron.policy import Policy
 from workron.store import Store
@@ -210,3 +211,25 @@ async def test_a_worker_that_finds_expired_jobs_has_their_dependents_visited(sto
     await asyncio.sleep(0.02)
     exchanged = await store.attempts.finish([], ClaimRequest("w1", ["default"], 1, "b:1"))
     assert exchanged.propagating
+
+
+async def test_a_job_that_failed_while_it_waited_never_heard_how_its_parent_ended_and_waited_for_ever(
+    store: Store,
+) -> None:
+    grandparent, parent = new_job(max_attempts=1), new_job()
+    parent.depends_on = after(grandparent.id)
+    child = new_job(depends_on=after(parent.id), deadline=SOON)
+    await submit(store, grandparent, parent, child)
+    assert (await ended(store, child.id)).status is Status.FAILED
+    (claimed,) = await claim(store)
+    await finish(store, claimed, FAILURE)
+    assert (await store.job(parent.id)).status is Status.SKIPPED
+    with pytest.raises(Conflict, match=parent.id):
+        await store.retry(child.id)
+    await store.retry(grandparent.id)
+    for _ in range(2):
+        await finish(store, *(await claim(store)))
+    await store.retry(child.id)
+    (last,) = await claim(store)
+    assert last.id == child.id
+    await finish(store, last)

@@ -82,7 +82,8 @@ async def test_results_filled_a_full_server_with_output(bench: Bench) -> None:
     await bench.client.hset(bench.keys.meta, "full", "1")
     result = Result(job_id, got.fence, Outcome(None, exit_code=0), OutputPatch(0, b"x" * 200_000, 200_000))
     await store.attempts.finish([result], worker="w1")
-    assert (await store.output(job_id)).total == 0
+    output = await store.output(job_id)
+    assert (output.head, output.cut, output.tail) == (b"", 200_000, b"")
     assert (await store.job(job_id)).status is Status.DONE
 
 
@@ -169,6 +170,7 @@ async def test_nobody_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> Non
     await bench.client.hset(
         f"{bench.keys.worker('w2')}:claim", mapping={"request": "b:1", "parked": "w2 1 300 0 default"}
     )
+    await bench.client.expire(f"{bench.keys.worker('w2')}:claim", 60)
     got = await store.attempts.claim(ClaimRequest("w", ["default"], 2, "b:1"))
     assert len(got.claims) == 1
     assert await bench.client.llen(bench.keys.inbox("w2")) == 1
@@ -301,6 +303,7 @@ async def test_one_damaged_submission_lost_the_others_of_its_call(bench: Bench) 
     assert isinstance(stored, Submitted)
     assert isinstance(refused, StoreBroken)
     assert again.ids == stored.ids
+    await bench.client.delete(f"{bench.keys.job(parent)}:children")
     assert good.id in [one.id for one in await claim(store, limit=10)]
     assert await store.jobs([bad.id]) == [None]
 

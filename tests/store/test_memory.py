@@ -7,6 +7,7 @@ import pytest
 from builders import WORKER, claim, finish, jobs, new_job, submit
 from servers import Bench, start_server
 
+from workron import upkeep
 from workron.errors import StoreFull
 from workron.models import Beat, ClaimRequest, Dependency, Outcome, OutputPatch, Reason, Result, Status
 from workron.policy import Policy
@@ -68,6 +69,19 @@ async def test_who_is_refused_for_want_of_memory_is_told_how_long_jobs_take_to_g
     with pytest.raises(StoreFull) as refused:
         await submit(store, new_job())
     assert refused.value.retry_after_s == pytest.approx(5.3, rel=0.3)  # half of 100 jobs, 10 in a second
+
+
+async def test_a_full_redis_does_not_forget_a_job_before_who_waits_for_it_has_seen_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sharing(bench, 0.5)
+    await submit(store, *jobs(3))
+    for got in await claim(store, limit=3):
+        await finish(store, got)
+    await fill(bench, 0.9)
+    assert (await store.upkeep.sweep()).early == 0
+    monkeypatch.setattr(upkeep, "SEEN_MS", 0)
+    assert (await store.upkeep.sweep()).early == 3
 
 
 async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(bench: Bench) -> None:

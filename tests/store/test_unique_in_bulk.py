@@ -50,7 +50,9 @@ async def test_in_bulk_the_last_of_those_that_replace_each_other_is_left(store: 
     ]
 
 
-async def test_a_job_that_was_skipped_from_the_beginning_was_cancelled_by_the_one_that_replaced_it(store: Store) -> None:
+async def test_a_job_that_was_skipped_from_the_beginning_was_cancelled_by_the_one_that_replaced_it(
+    store: Store,
+) -> None:
     (parent,) = await submit(store, new_job())
     await store.cancel(parent)
     new = jobs(2, unique=unique("replace"))

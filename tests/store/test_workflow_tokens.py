@@ -26,6 +26,23 @@ async def test_a_token_is_good_at_every_api_server(bench: Bench) -> None:
     assert await other.attempts.tokens.judge((await claim_one(one)).more["token"])
 
 
+async def test_a_worker_ended_when_redis_was_set_back_while_the_secret_was_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.store()
+    await start(store, new_job())
+    call = store._connection.call
+
+    async def set_back(*command: str, **options: bool) -> object:
+        answer = await call(*command, **options)
+        if command[0] == "HSETNX":
+            await bench.client.hdel(bench.keys.meta, "token_secret")
+        return answer
+
+    monkeypatch.setattr(store._connection, "call", set_back)
+    assert "token" not in (await claim_one(store)).more
+
+
 async def test_a_token_ends_with_its_attempt(store: Store) -> None:
     await start(store, new_job())
     first = await claim_one(store)

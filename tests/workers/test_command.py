@@ -179,7 +179,9 @@ async def main():
         if os.getuid() == 0:
             os.setuid(65534)  # root has no such limit
         for cwd in (None, "/"):
-            print((await executor.run(claim_for("true", cwd=cwd), deadline=boottime_s() + 100)).error)
+            attempt = executor.start(claim_for("true", cwd=cwd, lease_ms=300), boottime_s() + 100)
+            await attempt.wait()
+            print("to be given back:", attempt.stopped)
 
 asyncio.run(main())
 """
@@ -187,23 +189,26 @@ asyncio.run(main())
         *(sys.executable, "-c", script), cwd=Path(__file__).parents[1], stdout=subprocess.PIPE
     )
     output, _ = await process.communicate()
-    assert output.decode().splitlines() == ["the command can't be started: Resource temporarily unavailable"] * 2
+    first, *ends = output.decode().splitlines()
+    assert "no room to start commands" in first
+    assert "the command can't be started: Resource temporarily unavailable" in first
+    assert ends == ["to be given back: True"] * 2
 
 
-async def test_running_out_of_descriptors_at_any_point_is_an_outcome_and_leaks_none(executor: Executor) -> None:
+async def test_running_out_of_descriptors_at_any_point_blames_nobody_and_leaks_none(executor: Executor) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = sorted(map(int, os.listdir("/proc/self/fd")))
-    reasons = []
+    stopped = []
     for limit in range(3, before[-1] + 12):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
         try:
-            outcome, output = await run(executor, "echo ok #" + " " * 200_000)
+            attempt = start(executor, "echo ok #" + " " * 200_000, lease_ms=30)
+            outcome = await attempt.wait()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert (outcome.reason, output) in ((None, b"ok\n"), (Reason.SPAWN, b""))
-        if outcome.reason is Reason.SPAWN:
-            assert outcome.error == "the command can't be started: Too many open files"
-        reasons.append(outcome.reason)
-    assert reasons[0] is Reason.SPAWN
-    assert reasons[-1] is None
+        patch = attempt.output.take()
+        assert attempt.stopped or (outcome.reason, patch and patch.data) == (None, b"ok\n")
+        stopped.append(attempt.stopped)
+    assert stopped[0]
+    assert not stopped[-1]
     assert sorted(map(int, os.listdir("/proc/self/fd"))) == before

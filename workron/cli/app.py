@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from workron.cli import bulk, jobs, overview, process, queues, schedules, workers, workflows
+from workron.cli import bulk, doctor, jobs, keys, overview, process, queues, schedules, workers, workflows
 from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
@@ -32,6 +32,9 @@ schedules_app = _group(
     ListingGroup, help="Start commands or workflows again and again, at times of a clock (lists them without `ls`)."
 )
 queues_app = _group(ListingGroup, help="List queues and their jobs (also without `ls`), limit, pause and purge them.")
+keys_app = _group(
+    ListingGroup, help="Make, list (also without `ls`) and revoke API keys that may do less than the first one."
+)
 config_app = _group(help="Show what is set, and where.")
 
 
@@ -253,6 +256,36 @@ _add(
     "workron workers -o jsonl | jq -r 'select(.host == \"old\").id' | workron drain --wait -",
 )
 _add(app, "health", overview.health, _LOOK, "workron health", "workron health --url http://127.0.0.1:9000 -o json")
+_add(
+    app,
+    "doctor",
+    doctor.doctor,
+    _LOOK,
+    "workron doctor",
+    "workron doctor --repair",
+    "workron doctor --redis redis://db.example:6379/0 -o json | jq .faults",
+    cls=SettingsCommand,
+)
+app.add_typer(keys_app, name="keys", rich_help_panel=_LOOK)
+_add(
+    keys_app,
+    "create",
+    keys.create,
+    "Commands",
+    "workron keys create ci --scope submit --scope read --queue builds --ttl 90d",
+    "workron keys create host-7 --scope work -o json | jq -r .key",
+)
+_add(keys_app, "ls", keys.ls, "Commands", "workron keys", "workron keys -o jsonl | jq -r .name")
+_add(keys_app, "list", keys.ls, "Commands", "workron keys list -o json")
+_add(keys_app, "revoke", keys.revoke, "Commands", "workron keys revoke 01FZpY2zqTkMcXH0Vb8n3R")
+_add(
+    app,
+    "audit",
+    keys.audit,
+    _LOOK,
+    "workron audit",
+    "workron audit --limit 1000 -o jsonl | jq 'select(.status >= 400)'",
+)
 app.add_typer(config_app, name="config", rich_help_panel=_LOOK)
 _add(
     config_app,

@@ -74,13 +74,18 @@ def locate(url: str | None) -> Endpoint:
     """Return the API at `url`, else the local one; the environment's key goes before that of a key file."""
     key = os.environ.get("WORKRON_API_KEY") or None
     if url is None:
-        instance = _chosen(_instances())
+        instance = local_instance()
         return Endpoint(instance.url, key or _key_of(instance))
     _check(url)
     if key is None:
         same = [instance for instance in _instances() if _address(instance.url) == _address(url)]
         key = _key_of(same[0]) if same else None
     return Endpoint(url, key)
+
+
+def local_instance() -> "Instance":
+    """Return the `workron up` on this machine that a command without a URL means."""
+    return _chosen(_instances())
 
 
 def _instances() -> "list[Instance]":

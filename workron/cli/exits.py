@@ -41,7 +41,8 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.OK: "success; every job waited for is done",
-    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped; a worker was lost while it drained",
+    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped; a worker was lost while it drained; `doctor` "
+    "found faults",
     Exit.USAGE: "wrong usage, setting or request",
     Exit.NOT_FOUND: "no such job, workflow or worker",
     Exit.CONFLICT: "the state of the job forbids it",

@@ -14,7 +14,8 @@ from workron.cli.command import Command
 
 _SECTIONS: Final = {
     "Redis": ("redis", "namespace", "allow_eviction", "data_dir"),
-    "API": ("host", "port", "allowed_hosts", "api_key", "api_key_file", "no_auth", "unfenced", "max_body"),
+    "API": ("host", "port", "allowed_hosts", "unfenced", "max_body"),
+    "Security": ("api_key", "api_key_file", "no_auth", "audit_entries"),
     "Backpressure": ("max_pending", "max_pending_total", "max_memory_share"),
     "Worker": ("api", "token", "worker_name", "slots", "queues", "kill_grace", "drain_timeout"),
     "Recovery": ("lease", "heartbeat", "reap_every", "retry_delay", "retry_max_delay"),

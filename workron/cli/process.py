@@ -17,14 +17,14 @@ def up(ctx: typer.Context) -> int:
     """Start everything on this machine: Redis (embedded), API, worker and reaper."""
     from workron.supervisor import run
 
-    return run(_settings(ctx))
+    return run(settings_of(ctx))
 
 
 def api(ctx: typer.Context) -> int:
     """Start one API server."""
     from api.server import run
 
-    return run(_settings(ctx))
+    return run(settings_of(ctx))
 
 
 def worker(
@@ -46,14 +46,14 @@ def worker(
     from workers.batch import Limits
     from workers.main import run
 
-    return run(_from_the_api_if_named(_settings(ctx)), Limits(max_jobs, until_empty))
+    return run(_from_the_api_if_named(settings_of(ctx)), Limits(max_jobs, until_empty))
 
 
 def reaper(ctx: typer.Context) -> int:
     """Start one reaper: it takes back what dead workers held."""
     from reaper.main import run
 
-    return run(_settings(ctx))
+    return run(settings_of(ctx))
 
 
 def demo() -> int:
@@ -71,7 +71,8 @@ def show_config(ctx: typer.Context, output: FormatOption = Format.TABLE) -> None
     print_table(explain(flags(ctx)), output, _SETTINGS)
 
 
-def _settings(ctx: typer.Context) -> "Settings":
+def settings_of(ctx: typer.Context) -> "Settings":
+    """Return the settings in force with the flags of this command."""
     from workron.cli.config import load
 
     _tell_of_unknown_variables()

@@ -4,6 +4,7 @@ Times are integers in milliseconds since the epoch on the Redis server's clock (
 milliseconds (`…_ms`). `api/schemas/` turns them into RFC 3339 and seconds.
 """
 
+from workron.models.access import AuditEntry, AuditPage, KeyRecord, NewKey, Scope
 from workron.models.attempts import (
     OUTPUT_HEAD,
     OUTPUT_TAIL,
@@ -70,6 +71,8 @@ __all__ = [
     "TERMINAL",
     "UNIQUE_MS",
     "Array",
+    "AuditEntry",
+    "AuditPage",
     "Beat",
     "Cancelled",
     "Claim",
@@ -82,9 +85,11 @@ __all__ = [
     "Idempotency",
     "Job",
     "JobPage",
+    "KeyRecord",
     "Moment",
     "NewArray",
     "NewJob",
+    "NewKey",
     "NoLimit",
     "OnConflict",
     "OnFailure",
@@ -97,6 +102,7 @@ __all__ = [
     "Rate",
     "Reason",
     "Result",
+    "Scope",
     "Status",
     "Stopped",
     "Submitted",

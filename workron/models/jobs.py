@@ -177,6 +177,8 @@ class NewJob:
     """It starts when all other jobs of its workflow have ended."""
     holds: str = ""
     """A letter for each thing that needs a hand at every step of the job: see `HOLDERS` in `lua/lib/core.lua`."""
+    key: str | None = None
+    """Id of the API key that it was submitted with, None for the one that needs no Redis."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """What only the worker needs, and few jobs have: JSON that Redis passes through to the claim."""
 

@@ -101,6 +101,8 @@ class Workflow:
     """The job that starts when all others have ended."""
     holds: str = ""
     """What its jobs hold: see `NewJob.holds`."""
+    key: str | None = None
+    """Id of the API key that it was submitted with, None for the one that needs no Redis."""
 
     @property
     def finished(self) -> bool:

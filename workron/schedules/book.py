@@ -1,6 +1,6 @@
 """The book of schedules: put, read, list, pause and delete them. Nothing here starts a job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,6 +37,12 @@ _WRONG_CLOCK_MS: Final = 86_400_000
 
 log = structlog.get_logger()
 
+Check = Callable[[Schedule], None]
+
+
+def _any(_: Schedule) -> None:
+    """Let everybody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -54,28 +60,34 @@ class ScheduleBook:
         self._keys = keys
         self._scripts = scripts
 
-    async def put(self, name: str, definition: Definition, *, keep_paused: bool = False) -> tuple[Schedule, bool]:
+    async def put(
+        self, name: str, definition: Definition, *, keep_paused: bool = False, check: Check = _any
+    ) -> tuple[Schedule, bool]:
         """Create a schedule, or replace its definition; returns it, and whether it is new.
 
-        `keep_paused`: it stays paused, or not, as it is; a new one is as the definition says.
+        `keep_paused`: it stays paused, or not, as it is; a new one is as the definition says. `check` raises an error
+        if the caller may not replace the one that is there.
         """
         version = ids.new_id()
         for _ in range(_TRIES):
             before, now_ms = await self.look(name)
-            if keep_paused and before is not None:
-                definition = replace(definition, paused=before.definition.paused)
+            if before is not None:
+                check(before)
+                if keep_paused:
+                    definition = replace(definition, paused=before.definition.paused)
             created = await self._store(name, before, version, definition, now_ms)
             if created is not None:
                 return await self.get(name), created
         raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
 
-    async def pause(self, name: str, *, paused: bool) -> Schedule:
+    async def pause(self, name: str, *, paused: bool, check: Check = _any) -> Schedule:
         """Pause or resume a schedule. What would have fired meanwhile is neither fired nor missed."""
         version = ids.new_id()
         for _ in range(_TRIES):
             before, now_ms = await self.look(name)
             if before is None:
                 raise NotFound("schedule", name)
+            check(before)
             if before.definition.paused == paused:
                 return before
             definition = replace(before.definition, paused=paused)
@@ -117,7 +129,7 @@ class ScheduleBook:
             ("LRANGE", self._keys.schedule_runs(name), 0, SHOWN_RUNS - 1),
             ("TIME",),
         ]
-        reply, runs, time = await self._connection.pipeline(commands)
+        reply, runs, time = await self._connection.each(commands)
         now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
         if isinstance(reply, Exception):
             raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
@@ -134,7 +146,7 @@ class ScheduleBook:
         found = await self._connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
         names = [name.decode() for name in found]
         shown = names[:limit]
-        replies = await self._connection.pipeline([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
+        replies = await self._connection.each([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
         rows = [{} if isinstance(reply, Exception) else _present(reply) for reply in replies]
         schedules = [_schedule(name, row, ()) for name, row in zip(shown, rows, strict=True)]
         next_cursor = shown[-1] if len(names) > limit else None
@@ -142,7 +154,7 @@ class ScheduleBook:
 
     async def due(self, offset: int, limit: int) -> Due:
         """Return schedules whose time has come, the first `offset` of them passed over."""
-        reply, time = await self._connection.pipeline(
+        reply, time = await self._connection.each(
             [("ZRANGE", self._keys.schedules_due, offset, offset + limit - 1, "WITHSCORES"), ("TIME",)]
         )
         if isinstance(reply, Exception):
@@ -201,6 +213,7 @@ def _fields(definition: Definition) -> Sequence[Arg]:
         *("overlap", definition.overlap, "catch_up", definition.catch_up),
         *("kind", kind, kind, orjson.dumps(definition.work)),
         *(("paused", "1") if definition.paused else ()),
+        *(("key", definition.key) if definition.key is not None else ()),
     ]
 
 
@@ -240,6 +253,7 @@ def _definition(row: Row) -> Definition:
         paused="paused" in row,
         work=work,
         is_workflow=kind == "workflow",
+        key=decode.text(row.get("key")),
     )
 
 

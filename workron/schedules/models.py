@@ -62,6 +62,8 @@ class Definition:
     paused: bool
     work: Mapping[str, Any]
     is_workflow: bool = False
+    key: str | None = None
+    """Id of the API key that it was put with, and its jobs are submitted with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ async def submit(
     IdempotencyConflict: the schedule is not as it was seen. `salt` tells runs apart that somebody asked for, `key`
     their repeats.
     """
-    _prepare(work.jobs, schedule.name, at_ms, await _first_id(store, schedule, at_ms, salt))
+    _prepare(work.jobs, schedule, at_ms, await _first_id(store, schedule, at_ms, salt))
     following = "-" if following_ms is None else following_ms
     fingerprint = f"{schedule.version} {kind} {at_ms} {following} {key}"
     return await store.submit(work.jobs, **work.options, idempotency=Idempotency(SCOPE, schedule.name, fingerprint))
@@ -74,12 +74,12 @@ def _derived(text: str, at_ms: int) -> str:
     return ids.encode((at_ms % 2**48) << 80 | 7 << 76 | (noise >> 68) << 64 | 2 << 62 | noise % 2**62)
 
 
-def _prepare(jobs: Sequence[NewJob], name: str, at_ms: int, first: str) -> None:
-    """Give the jobs their ids, and their commands the names of schedule and occurrence."""
+def _prepare(jobs: Sequence[NewJob], schedule: Schedule, at_ms: int, first: str) -> None:
+    """Give the jobs their ids and the schedule's API key, and their commands the names of schedule and occurrence."""
     renamed = dict(zip([job.id for job in jobs], ids.ids_from(first, len(jobs)), strict=True))
-    said = {"WORKRON_SCHEDULE": name, "WORKRON_SCHEDULED_AT": rfc3339(at_ms)}
+    said = {"WORKRON_SCHEDULE": schedule.name, "WORKRON_SCHEDULED_AT": rfc3339(at_ms)}
     for job in jobs:
-        job.id = renamed[job.id]
+        job.id, job.key = renamed[job.id], schedule.definition.key
         job.env = {**job.env, **said}
         job.depends_on = [replace(edge, job=renamed[edge.job]) for edge in job.depends_on]
         if job.array is not None:

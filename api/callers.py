@@ -1,0 +1,123 @@
+"""Who asks: what a request's key is good for, and which of the routes' scopes it has.
+
+A route names its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` refuses who has none of them, and the OpenAPI
+document shows them. A route without that can't be made.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from api import problems
+from workron import models
+from workron.errors import Forbidden
+from workron.models import KeyRecord
+from workron.tokens import Grant
+
+READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
+ASKED: Final = "workron.asked"
+"""Under this name the ASGI scope has what is known of a request."""
+_EVERY: Final = frozenset(models.Scope)
+_BY_PEOPLE: Final = frozenset({SUBMIT, ADMIN})
+_CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_DECLARED: Final = "x-scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever knows a key. `queues` None: all; `space`: whose Idempotency-Keys it shares."""
+
+    id: str
+    name: str
+    scopes: frozenset[models.Scope]
+    queues: frozenset[str] | None = None
+    key: str | None = None
+    """Id of the stored key, which goes with what is submitted."""
+    space: str = "default"
+
+    @classmethod
+    def with_key(cls, record: KeyRecord) -> "Caller":
+        scopes = _EVERY if ADMIN in record.scopes else record.scopes
+        return cls(record.id, record.name, scopes, record.queues, record.id, space=record.id)
+
+    @classmethod
+    def with_token(cls, grant: Grant, record: KeyRecord | None) -> "Caller":
+        """The command of a workflow's job: it may do what the key could with which the job was submitted."""
+        scopes, queues = (_EVERY, None) if record is None else (cls.with_key(record).scopes, record.queues)
+        key = None if record is None else record.id
+        name = "" if record is None else record.name
+        return cls(f"job {grant.job}", name, scopes, queues, key, space=grant.workflow)
+
+    def sees(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+
+MASTER: Final = Caller("master", "", _EVERY)
+NOBODY: Final = Caller("none", "", frozenset())
+"""Who asks for what needs no key."""
+ANYBODY: Final = Caller("none", "", _EVERY)
+"""Who asks an API that demands no key."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request on its way: who asks, and what is to be written down of it."""
+
+    caller: Caller
+    action: str | None = None
+    """Operation, if it is one that the record has."""
+    targets: list[str] = field(default_factory=list)
+
+
+def caller_of(request: Request) -> Caller:
+    asked: Asked = request.scope[ASKED]
+    return asked.caller
+
+
+def note_targets(request: Request, *targets: str) -> None:
+    """Have the record name what was made or acted on, beside what the path names."""
+    asked: Asked = request.scope[ASKED]
+    asked.targets += targets
+
+
+def needs(*scopes: models.Scope) -> dict[str, Any]:
+    """Declare that a route needs one of these scopes; none: not even a key."""
+    return {_DECLARED: [scope.value for scope in scopes]}
+
+
+def declared(operation: Mapping[str, Any]) -> list[str]:
+    """Return the scopes that an operation of the OpenAPI document declares."""
+    scopes: list[str] = operation[_DECLARED]
+    return scopes
+
+
+class ScopedRoute(APIRoute):
+    """A route that refuses, before its body is read, who lacks all of its scopes."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        if _DECLARED not in (self.openapi_extra or {}):
+            raise TypeError(f"{path}: a route declares its scopes with openapi_extra=needs(…)")
+        self._scopes = frozenset(models.Scope(scope) for scope in declared(self.openapi_extra or {}))
+        by_people = self._scopes <= _BY_PEOPLE and bool(self._scopes)
+        self._recorded = by_people and not (self.methods or set()).isdisjoint(_CHANGES)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked: Asked = scope[ASKED]
+        if scope["method"] in (self.methods or ()):
+            if self._recorded:
+                asked.action = self.operation_id or self.name
+                asked.targets += scope["path_params"].values()
+            if self._scopes and asked.caller.scopes.isdisjoint(self._scopes):
+                await problems.from_error(_lacks(self._scopes))(scope, receive, send)
+                return
+        await super().handle(scope, receive, send)
+
+
+def _lacks(scopes: Iterable[models.Scope]) -> Forbidden:
+    names = sorted(scopes)
+    return Forbidden(f"this needs a key with the scope {' or '.join(names)}", scopes=names)

@@ -1,0 +1,97 @@
+"""The listening socket: one that has an answer, too, when this process may open no further file."""
+
+import errno
+import os
+import socket
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+
+from api import problems
+from workron.errors import StoreUnavailable
+
+log = structlog.get_logger()
+
+_SHORT: Final = (errno.EMFILE, errno.ENFILE)
+_QUIET_S: Final = 10.0
+"""Refusals so close to one another are one line in the log."""
+_AT_ONCE_S: Final = 0.5
+
+
+class Listener(socket.socket):
+    """Refuses connections for which there is no descriptor, with 503, instead of leaving them unanswered.
+
+    For that it holds one in reserve. Without even that, asyncio tries again after a second. [It does so once for each
+    place in the backlog: 2,048 timers, each of which made 2,048 more, and a log line for each.]
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._reserve = -1
+        self._refused_s = self._failed_s = -_QUIET_S
+
+    def listen(self, backlog: int = 128, /) -> None:
+        super().listen(backlog)
+        self._keep_reserve()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise
+            if self._refuse():
+                raise BlockingIOError from error  # the loop comes again at once if there are more
+            if time.monotonic() - self._failed_s < _AT_ONCE_S:
+                raise BlockingIOError from error
+            self._failed_s = time.monotonic()
+            raise
+
+    def close(self) -> None:
+        self._drop_reserve()
+        super().close()
+
+    def _refuse(self) -> bool:
+        """Answer the next connection that it can't be served; False if there is no descriptor even for that."""
+        self._drop_reserve()
+        now_s, before_s, self._refused_s = time.monotonic(), self._refused_s, time.monotonic()
+        if now_s - before_s >= _QUIET_S:
+            log.warning("no descriptor left, connections are refused")
+        try:
+            connection, _ = super().accept()
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        else:
+            with connection, suppress(OSError):
+                connection.setblocking(False)
+                with suppress(BlockingIOError):
+                    connection.recv(1 << 20)  # what is left unread would have the answer thrown away
+                connection.send(_REFUSAL)
+                connection.shutdown(socket.SHUT_WR)
+            return True
+        finally:
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        if self._reserve == -1:
+            with suppress(OSError):
+                self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _drop_reserve(self) -> None:
+        if self._reserve != -1:
+            os.close(self._reserve)
+            self._reserve = -1
+
+
+def _refusal() -> bytes:
+    answer = problems.from_error(StoreUnavailable("this server has too many connections", retry_after_s=1.0))
+    headers = [*answer.raw_headers, (b"connection", b"close")]
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"HTTP/1.1 503 Service Unavailable\r\n" + lines + b"\r\n" + bytes(answer.body)
+
+
+_REFUSAL: Final = _refusal()

@@ -1,0 +1,101 @@
+"""What a key that is limited to queues may see and touch: the jobs of these queues, whoever submitted them.
+
+What it may not see is not there for it (404), except where a request names a queue (403). The workflows that it may see
+are those that were submitted with it. Keys without queues pass everything here without a call to the store.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from api.callers import Caller, caller_of
+from workron.errors import Conflict, Forbidden, NotFound, UnknownDependency
+from workron.models import Job, NewJob
+from workron.schedules.models import Definition, Schedule
+
+if TYPE_CHECKING:
+    from workron.store import Store
+
+
+def use_queues(caller: Caller, queues: Iterable[str]) -> None:
+    """Refuse a request that names a queue which the key does not have."""
+    for queue in queues:
+        if not caller.sees(queue):
+            raise Forbidden(f"this key has no right to the queue {queue}", queue=queue)
+
+
+def use_all_queues(caller: Caller, why: str) -> None:
+    """Refuse what concerns all queues to a key that has only some."""
+    if caller.queues is not None:
+        raise Forbidden(f"this key is limited to the queues {', '.join(sorted(caller.queues))}: {why}")
+
+
+async def submit(store: "Store", caller: Caller, jobs: Sequence[NewJob]) -> None:
+    """Refuse jobs that the key may not submit, and have the others say with which key they were."""
+    for job in jobs:
+        job.key = caller.key
+    if caller.queues is None:
+        return
+    use_queues(caller, (job.queue for job in jobs))
+    for job in jobs:
+        if job.unique is not None:
+            _own_key(caller, "unique", ":", *job.unique.key.partition(":"))
+        if job.concurrency is not None:  # queues have dots, and these keys no colons
+            _own_key(caller, "concurrency", ".", *job.concurrency.key.rpartition("."))
+    own = {job.id for job in jobs}
+    others = sorted({edge.job for job in jobs for edge in job.depends_on} - own)
+    queues = await store.queues_of(others)
+    unknown = [job_id for job_id, queue in zip(others, queues, strict=True) if queue is None or not caller.sees(queue)]
+    if unknown:
+        raise UnknownDependency(unknown[:100])
+
+
+def _own_key(caller: Caller, kind: str, mark: str, queue: str, found: str, rest: str) -> None:
+    """Keys are common to all queues: with any of them, a submitter could hold up or replace the jobs of others."""
+    if not found or not caller.sees(queue):
+        like = f"{min(caller.queues or ())}{mark}{rest or queue}"
+        raise Forbidden(f"with this key, {kind} keys begin with one of its queues, like {like}", queue=queue or None)
+
+
+def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:
+    """Return the jobs of a submission; Conflict if a unique key of it is held where the API key does not see."""
+    found = [job for job in jobs if job is not None]
+    if any(not caller.sees(job.queue) for job in found):
+        raise Conflict("a job in another queue holds a unique key of this submission")
+    return found
+
+
+async def see_jobs(request: Request, store: "Store", *job_ids: str) -> None:
+    """Raise NotFound for jobs that the key does not see, as if there were none."""
+    caller = caller_of(request)
+    if caller.queues is None or not job_ids:
+        return
+    for job_id, queue in zip(job_ids, await store.queues_of(job_ids), strict=True):
+        if queue is None or not caller.sees(queue):
+            raise NotFound("job", job_id)
+
+
+async def report_on(request: Request, store: "Store", job_ids: Iterable[str]) -> None:
+    """Refuse reports on jobs of other queues; on one that is gone, the store has its own answer."""
+    caller = caller_of(request)
+    if caller.queues is not None:
+        use_queues(caller, (queue for queue in await store.queues_of(list(job_ids)) if queue is not None))
+
+
+async def see_workflow(request: Request, store: "Store", workflow_id: str) -> None:
+    """Raise NotFound for a workflow that was not submitted with this key, if the key is limited."""
+    caller = caller_of(request)
+    in_own_job = caller.space == workflow_id  # by a token of one of its jobs
+    if caller.queues is not None and not in_own_job and (await store.workflow(workflow_id)).key != caller.key:
+        raise NotFound("workflow", workflow_id)
+
+
+def queues_of_work(definition: Definition) -> set[str]:
+    """Return the queues of the jobs that a schedule starts."""
+    jobs = definition.work.get("jobs", ()) if definition.is_workflow else [definition.work]
+    return {job.get("queue") or "default" for job in jobs}
+
+
+def sees_schedule(caller: Caller, schedule: Schedule) -> bool:
+    return caller.queues is None or all(map(caller.sees, queues_of_work(schedule.definition)))

@@ -1,0 +1,99 @@
+"""API keys, and the record of what was done with them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import body, openapi, problems, schemas
+from api.callers import ADMIN, ScopedRoute, needs, note_targets
+from api.context import context_of
+from api.key_body import NewApiKey
+from api.queries import StrictQuery
+from workron import ids
+from workron.errors import NotFound
+
+router = APIRouter(route_class=ScopedRoute, tags=["keys"])
+
+
+class RecordQuery(StrictQuery):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(min_length=1, max_length=50)] | None = None
+    """`next_cursor` of the page before."""
+
+
+@router.post(
+    "/keys",
+    operation_id="create_key",
+    status_code=201,
+    response_model=schemas.MadeKey,
+    responses=openapi.answers(
+        {},
+        problems.CONFLICT,
+        problems.TOO_LARGE,
+        problems.UNSUPPORTED_MEDIA_TYPE,
+        problems.VALIDATION,
+        problems.STORE_UNAVAILABLE,
+        problems.STORE_FULL,
+    ),
+    openapi_extra=needs(ADMIN) | openapi.body(NewApiKey),
+)
+async def create_key(request: Request) -> Response:
+    """Make an API key; its text is in this answer and nowhere else."""
+    context = context_of(request)
+    new = await body.required(NewApiKey, request, context.settings.max_body)
+    record, text = await context.store.access.grant(new.to_new_key())
+    note_targets(request, record.id)
+    document = schemas.key_document(record) | {"key": text}
+    return schemas.json_response(document, 201, {"cache-control": "no-store"})
+
+
+@router.get(
+    "/keys",
+    operation_id="list_keys",
+    response_model=schemas.ApiKeyList,
+    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(ADMIN),
+)
+async def list_keys(request: Request) -> Response:
+    """List API keys, the oldest first; those that have expired for another 30 days."""
+    records = await context_of(request).store.access.list()
+    return schemas.json_response({"data": list(map(schemas.key_document, records))})
+
+
+@router.delete(
+    "/keys/{key_id}",
+    operation_id="revoke_key",
+    status_code=204,
+    response_class=Response,
+    responses=openapi.answers(
+        {204: {"description": "It opens nothing any more"}}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE
+    ),
+    openapi_extra=needs(ADMIN),
+)
+async def revoke_key(request: Request, key_id: str) -> Response:
+    """Revoke an API key: within 5 s no API server takes it any more. What was submitted with it goes on."""
+    context = context_of(request)
+    if not ids.is_id(key_id):
+        raise NotFound("key", key_id)
+    try:
+        await context.store.access.revoke(key_id)
+    finally:
+        if context.ring is not None:
+            context.ring.forget(key_id)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/audit",
+    operation_id="list_audit",
+    response_model=schemas.EntryPage,
+    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
+    openapi_extra=needs(ADMIN),
+)
+async def list_audit(request: Request, query: Annotated[RecordQuery, Query()]) -> Response:
+    """List what people did or were refused, newest first; of reports and claims of workers there is no record."""
+    page = await context_of(request).store.record.page(query.limit, query.cursor)
+    return schemas.json_response(schemas.list_document(map(schemas.entry_document, page.entries), page.next_cursor))

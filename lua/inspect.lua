@@ -1,0 +1,28 @@
+-- inspect: look whether jobs and keys are as they say of each other, as of one moment, and mend what is not.
+-- uses: core timers unique slots concurrency ends edges arrays workflows gates inspection leftovers
+--
+-- ARGV[1]  mend   1: mend what can be mended safely; 0: only look
+-- ARGV[2]  what   kind of the items, a function of INSPECT: see lib/inspection, lib/leftovers
+-- ARGV[3..]  items  what to look at
+--
+-- Returns {"INSPECTED", {item, code, detail, mended}, …}, an entry per fault; mended: 1 when it was put right by this call
+
+local mend, what = ARGV[1] == '1', ARGV[2]
+local found = {}
+
+for at = 3, #ARGV do
+  local item = ARGV[at]
+  local function fault(code, detail, put_right)
+    local mended = mend and put_right and pcall(put_right)
+    if code == 'damaged' and mend then
+      quarantine(item)
+    end
+    found[#found + 1] = { item, code, detail or '', mended and 1 or 0 }
+  end
+  local ok, error = pcall(INSPECT[what], item, fault)
+  if not ok then -- keys of the wrong type are found as such
+    found[#found + 1] = { item, 'unreadable', tostring(type(error) == 'table' and error.err or error), 0 }
+  end
+end
+flush()
+return { 'INSPECTED', unpack(found) }

@@ -1,0 +1,92 @@
+-- survey: read what jobs count as, and what is counted, as of one moment; with all jobs that have moved since another one.
+-- uses: core
+--
+-- Who goes over all jobs in pages, and gets with each page those that have moved meanwhile, knows at each page how many jobs
+-- there are in each state, exactly, while all goes on (see workron/doctor/tally.py).
+--
+-- ARGV[1]  since   id of the last event that is known, '' before the first
+-- ARGV[2]  hash    key of a hash of counts to be read, without its prefix, '': none
+-- ARGV[3..]  ids   jobs to be read
+--
+-- Returns {"SURVEYED", last, more, {id, status, queue, workflow, array, key}, …}; last: id of the last event read; more: 1
+-- when there were others since; status '': there is no such job, or it is not admitted; array: of a task; key: concurrency key
+-- or {"COUNTED", last, more, {field, count, …}, {id, …}, …}: with the hash; of a queue, also `:<status>` by its indexes, `:held`
+-- by the lines of its concurrency keys, and `:batches`
+-- or {"LOST"}: events since then are gone, begin anew
+
+local since, hash = ARGV[1], ARGV[2]
+local EVENTS, KEYS_OF_QUEUE = 100, 200
+
+if since ~= '' and #redis.call('XRANGE', P .. 'events', since, since) == 0 then
+  return { 'LOST' }
+end
+local events = redis.call('XRANGE', P .. 'events', since == '' and '-' or '(' .. since, '+', 'COUNT', int(EVENTS))
+local rows, seen, arrays = {}, {}, {}
+
+local function key_of(array, own)
+  if own or not array then
+    return own or ''
+  end
+  if arrays[array] == nil then
+    local key = redis.pcall('HGET', job_key(array), 'concurrency')
+    arrays[array] = type(key) == 'string' and key or ''
+  end
+  return arrays[array]
+end
+
+local function add(id)
+  if seen[id] then
+    return
+  end
+  seen[id] = true
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'queue', 'workflow', 'array', 'concurrency', 'batch')
+  if row.err or not row[1] or row[6] then
+    rows[#rows + 1] = { id, '', '', '', '', '' }
+    return
+  end
+  local array = row[4] and string.match(row[4], '^%S+')
+  rows[#rows + 1] = { id, row[1], row[2] or 'default', row[3] or '', array or '', key_of(array, row[5]) }
+end
+
+for at = 3, #ARGV do
+  add(ARGV[at])
+end
+for _, event in ipairs(events) do
+  for at = 2, #event[2], 2 do
+    for id in string.gmatch(event[2][at], '%S+') do
+      add(id)
+    end
+  end
+end
+
+-- How many jobs of a queue are held, by the lines of its keys; nil where that would be too much work.
+local function held_in(queue)
+  local names, held = redis.call('ZRANGE', queue_key(queue) .. ':keys', '0', int(KEYS_OF_QUEUE)), 0
+  for _, name in ipairs(names) do
+    held = held + redis.call('ZCOUNT', P .. 'concurrency:' .. name .. ':waiting:' .. queue, '(0', '+inf')
+  end
+  return #names <= KEYS_OF_QUEUE and held or nil
+end
+
+local function counts_of(name)
+  local fields = redis.call('HGETALL', P .. name)
+  local queue = string.match(name, '^queue:(.+)$')
+  if queue then
+    for status in pairs(INDEXED) do
+      fields[#fields + 1] = ':' .. status
+      fields[#fields + 1] = int(redis.call('ZCARD', queue_key(queue) .. ':' .. status))
+    end
+    local held = held_in(queue)
+    if held then
+      fields[#fields + 1], fields[#fields + 2] = ':held', int(held)
+    end
+    fields[#fields + 1], fields[#fields + 2] = ':batches', int(redis.call('ZCARD', P .. 'batches'))
+  end
+  return fields
+end
+
+local last, more = #events > 0 and events[#events][1] or since, #events == EVENTS and 1 or 0
+if hash ~= '' then
+  return { 'COUNTED', last, more, counts_of(hash), unpack(rows) }
+end
+return { 'SURVEYED', last, more, unpack(rows) }

@@ -1,0 +1,116 @@
+"""Jobs that kill their own worker, among good ones: these are all done, and those end as `worker_lost`.
+
+`WORKRON_POISON=10000` has so many of them instead of a few, which takes hours.
+"""
+
+import asyncio
+import os
+import random
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from builders import claim, finish, new_job, reap_all, submit
+from conftest import WaitUntil
+from servers import Bench
+
+from workron.models import Job, Reason, Status
+from workron.store import Store
+
+POISONOUS: Final = int(os.environ.get("WORKRON_POISON", "5"))
+GOOD: Final = max(1_000, POISONOUS)
+WORKERS: Final = 3
+WITHIN_S: Final = 100 + 10 * POISONOUS
+POISON: Final = "kill -9 $PPID; sleep 60"
+
+
+@asynccontextmanager
+async def workers_that_come_back(processes: Any) -> AsyncIterator[None]:
+    """Workers of four slots, each started again as soon as it has been killed."""
+    running: list[subprocess.Popen[bytes]] = [processes.worker(4) for _ in range(WORKERS)]
+
+    async def keep() -> None:
+        while True:
+            running[:] = [one if one.poll() is None else processes.worker(4) for one in running]
+            await asyncio.sleep(0.05)
+
+    keeping = asyncio.create_task(keep())
+    yield
+    keeping.cancel()
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(WITHIN_S + 60)
+async def test_jobs_that_kill_their_worker_take_no_good_one_along(
+    processes: Any, bench: Bench, wait_until: WaitUntil
+) -> None:
+    store = bench.store()
+    processes.reaper()
+    good = [new_job(command="echo good") for _ in range(GOOD)]
+    poison = [new_job(command=POISON) for _ in range(POISONOUS)]
+    order = good + poison
+    random.Random(7).shuffle(order)  # noqa: S311
+    await store.submit(order)
+    async with workers_that_come_back(processes):
+        await wait_until(lambda: all_ended(store), within_s=WITHIN_S)
+    ended = [await found(store, [job.id for job in jobs]) for jobs in (good, poison)]
+    assert Counter((job.status, job.reason) for job in ended[0]) == {(Status.DONE, None): GOOD}
+    assert Counter((job.status, job.reason, job.attempts) for job in ended[1]) == {
+        (Status.FAILED, Reason.WORKER_LOST, 3): POISONOUS
+    }
+
+
+async def all_ended(store: Store) -> bool:
+    (queue,) = await store.queues()
+    return sum(queue.counts[status] for status in (Status.DONE, Status.FAILED)) == GOOD + POISONOUS
+
+
+async def found(store: Store, job_ids: list[str]) -> list[Job]:
+    pages = [await store.jobs(job_ids[start : start + 500]) for start in range(0, len(job_ids), 500)]
+    return [job for page in pages for job in page if job is not None]
+
+
+@pytest.mark.chaos
+async def test_a_worker_runs_the_last_attempt_of_a_job_with_which_another_was_lost_with_nothing_beside_it(
+    processes: Any, bench: Bench, wait_until: WaitUntil, tmp_path: Any
+) -> None:
+    store = bench.store()
+    (suspect,) = await submit(
+        store, new_job(command=f"ls {tmp_path}/runs; sleep 0.5; ls {tmp_path}/runs", max_attempts=2)
+    )
+    (got,) = await claim(store, worker="dies-at-once")
+    (tmp_path / "runs").mkdir()
+    beside = f"touch {tmp_path}/runs/$WORKRON_JOB_ID; sleep 0.2; rm {tmp_path}/runs/$WORKRON_JOB_ID"
+    others = await submit(store, *(new_job(command=beside) for _ in range(20)))
+    processes.worker(4)
+    processes.reaper()
+
+    async def all_done() -> bool:
+        return {job.status for job in await store.jobs([suspect, *others]) if job} == {Status.DONE}
+
+    await wait_until(all_done)
+    assert (await store.job(suspect)).attempts == got.attempt + 1
+    assert (await store.output(suspect)).head == b""
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+async def test_what_was_lost_twice_is_claimed_one_by_one_and_before_the_others(bench: Bench, limit: int) -> None:
+    store = bench.store()
+    lost = await submit(store, *(new_job() for _ in range(3)))
+    for _ in range(2):
+        claims = await claim(store, worker="dies-at-once", limit=3)
+        assert [(len(claims), one.more) for one in claims] == [(3, {})] * 3
+        while sum([(await store.job(job_id)).status is Status.PENDING for job_id in lost]) < 3:
+            await reap_all(store)
+    fresh = await submit(store, *(new_job() for _ in range(2)))
+    again = []
+    for _ in lost:
+        (got,) = await claim(store, limit=limit)
+        assert got.more == {"alone": True}
+        await finish(store, got)
+        again.append(got.id)
+    assert sorted(again) == sorted(lost)
+    assert [got.id for got in await claim(store, limit=4)] == fresh

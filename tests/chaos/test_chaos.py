@@ -1,0 +1,120 @@
+"""Two minutes of everything going wrong, and the account of it; `python -m tests.chaos` runs for longer."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.account import Account
+from tests.chaos.faults import plan
+from tests.chaos.grounds import Ground
+from tests.chaos.harness import Run
+from tests.chaos.judge import judge
+from tests.chaos.load import Load
+from tests.chaos.records import Events
+from tests.running.probe import processes_of, wait_for
+
+pytestmark = [pytest.mark.chaos]
+
+
+@pytest.mark.timeout(420)
+async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1_000_000)
+    account = await Run(tmp_path, seed=seed, seconds=120).run()
+    print(account.table())
+    assert account.wrong == {}
+    assert len(account.faults) >= 8
+    assert min(account.done, account.failed, account.cancelled, account.skipped, account.lease_losses) > 0
+    wait_for(lambda: not processes_of(tmp_path), "the end of all that was started")
+
+
+def test_a_seed_decides_what_goes_wrong_and_when() -> None:
+    kinds = ("kill", "cut", "delay")
+    first, second, other = (plan(seed, kinds, 1.0) for seed in (7, 7, 8))
+    assert [next(first) for _ in range(50)] == [next(second) for _ in range(50)] != [next(other) for _ in range(50)]
+
+
+class Records:
+    """One job that was acknowledged, run once and done, and all that was written down of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events = Events(lambda: None, "", folder / "events")  # type: ignore[arg-type, return-value]
+        self.tell(("pending", "j"), ("running", "j"), ("done", "j"))
+        self.load = Load(1, folder, 1, self.events.ended)
+        self.load.acknowledged["j"] = (100.0, frozenset({"done"}))
+        self.rows: dict[str, dict[str, str]] = {"j": {"status": "done", "name": "one"}}
+        self.ran: dict[str, Sequence[str]] = {"j": ["5000"]}
+        self.ground = Ground(folder)
+
+    def tell(self, *entries: tuple[str, str]) -> None:
+        for status, job_id in entries:
+            self.events._take(f"{len(self.events.entries) + 1}-0", {status: [job_id]})
+
+    def account(self) -> Account:
+        account = Account()
+        judge(account, self.load, self.events, self.rows, self.ran, self.ground)
+        return account
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path)
+
+
+def test_a_run_without_faults_of_the_product_is_good(records: Records) -> None:
+    assert records.account().wrong == {}
+
+
+def test_an_account_finds_a_lost_job(records: Records) -> None:
+    del records.rows["j"], records.events.status["j"]
+    assert records.account().wrong == {"lost": 1}
+
+
+def test_a_job_that_was_acknowledged_before_a_failover_is_lost_in_the_rollback(records: Records) -> None:
+    del records.rows["j"], records.events.status["j"]
+    records.ground.rollbacks.append((90.0, 110.0))
+    account = records.account()
+    assert (account.wrong, account.lost_in_rollback) == ({}, 1)
+
+
+@pytest.mark.parametrize(("status", "wrong"), [("failed", "wrong_end"), ("blocked", "unfinished")])
+def test_an_account_finds_a_job_that_did_not_end_as_it_had_to(records: Records, status: str, wrong: str) -> None:
+    records.rows["j"]["status"] = status
+    assert records.account().wrong == {wrong: 1}
+
+
+def test_an_account_finds_a_second_result(records: Records) -> None:
+    records.tell(("done", "j"))
+    assert records.account().wrong == {"accepted_twice": 1}
+
+
+def test_a_job_that_its_submitter_retried_may_end_once_more(records: Records) -> None:
+    records.tell(("pending", "j"), ("running", "j"), ("done", "j"))
+    records.rows["j"]["run"] = "2"
+    records.ran["j"] = ["5000", "6000"]
+    assert records.account().wrong == {}
+
+
+def test_an_account_finds_a_submission_that_was_stored_twice(records: Records) -> None:
+    records.rows["other"] = {"status": "done", "name": "one"}
+    assert records.account().wrong == {"submitted_twice": 1}
+
+
+def test_an_account_finds_commands_without_a_claim_and_fences_that_repeat(records: Records) -> None:
+    records.ran["j"] = ["5000", "5000"]
+    found = records.account().wrong
+    assert found.keys() == {"fences_used_twice", "executed_without_cause", "executed_again"}
+
+
+def test_a_lease_that_was_lost_allows_for_one_command_more(records: Records) -> None:
+    def entry(number: int, **told: Any) -> None:
+        records.events.entries[f"0-{number}"] = told
+
+    records.events.entries.clear()
+    for number, told in enumerate(({"running": ["j"]}, {"pending": ["j"]}, {"running": ["j"]}, {"done": ["j"]})):
+        entry(number, **told)
+    records.ran["j"] = ["5000", "6000"]
+    account = records.account()
+    assert (account.wrong, account.executed_again, account.lease_losses) == ({}, 1, 1)

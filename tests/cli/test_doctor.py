@@ -1,0 +1,65 @@
+"""`workron doctor` as a user runs it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+from local_stack import Stack
+from redis import Redis
+from servers import start_server
+
+from workron.keys import Keys
+from workron.valkey import server_binary
+
+
+def test_it_finds_the_server_of_what_runs_on_this_machine_and_tells_that_all_is_well(
+    workron: CommandLine, stack: Stack
+) -> None:
+    assert workron("run", "true").code == 0
+    ran = workron("doctor")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("all is well\n")
+    report = workron("doctor", "-o", "json").document
+    assert (report["healthy"], report["faults"], report["uncounted"]) == (True, [], None)
+    assert report["jobs"] >= 1
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    process = start_server(server_binary(), tmp_path)
+    yield f"unix://{tmp_path / 'redis.sock'}"
+    process.terminate()
+    process.wait(10)
+
+
+def test_it_says_what_is_wrong_and_repairs_it(alone: CommandLine, server: str) -> None:
+    keys = Keys("default")
+    with Redis.from_url(server) as redis:
+        redis.sadd(keys.queues, "default")
+        redis.hset(keys.queue("default"), "pending", 3)
+        redis.zadd(keys.leases, {"0355V5KZcf37V5oINfxPD7": 5})
+    ran = alone("doctor", "--redis", server)
+    assert ran.code == 1
+    assert ran.out.startswith("2 faults\n")
+    for line in ("stray-member", "0355V5KZcf37V5oINfxPD7  in leases", "pending is 3, by 3 too much"):
+        assert line in ran.out
+    assert "--repair" in ran.err
+
+    ran = alone("doctor", "--repair", WORKRON_REDIS=server)
+    assert ran.code == 0
+    assert ran.out.startswith("all is well\n")
+    assert "mended: miscounted" in ran.out
+    assert alone("doctor", "--redis", server, "-o", "json").document["faults"] == []
+
+
+def test_where_no_redis_is_named_and_nothing_runs_it_says_so(alone: CommandLine) -> None:
+    ran = alone("doctor")
+    assert (ran.code, ran.out) == (7, "")
+    assert "workron up" in ran.err
+
+
+def test_a_server_that_is_away_is_told_in_one_line(alone: CommandLine, tmp_path: Path) -> None:
+    ran = alone("doctor", "--redis", f"unix://{tmp_path}/nobody.sock")
+    assert (ran.code, ran.out) == (5, "")
+    assert len(ran.err.splitlines()) == 1

@@ -1,0 +1,236 @@
+"""`workron doctor`: exactly what was broken is found, and mended so that all jobs end."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from builders import after, claim, jobs, new_job, submit
+from consistency import Audit
+from patient import Patient
+from servers import Bench
+
+from workron.doctor import KINDS, Mend
+from workron.models import Status
+
+Break = Callable[[Patient], Awaitable[object]]
+
+
+def removed_from(index: str, job: str) -> Break:
+    async def remove(patient: Patient) -> None:
+        assert await patient.redis.zrem(patient.key(index), getattr(patient, job))
+
+    return remove
+
+
+def added_to(index: str, member: str) -> Break:
+    async def add(patient: Patient) -> None:
+        assert await patient.redis.zadd(patient.key(index), {getattr(patient, member, member): 5})
+
+    return add
+
+
+def field(key: str, name: str, value: str | None) -> Break:
+    """Set, or delete, a field of a hash; `{job}` in the key is an attribute of the patient."""
+
+    async def change(patient: Patient) -> None:
+        hash_key = patient.key(key.format_map(vars(patient)))
+        if value is None:
+            assert await patient.redis.hdel(hash_key, name)
+        else:
+            await patient.redis.hset(hash_key, name, value.format_map(vars(patient)))
+
+    return change
+
+
+def written(key: str, value: str) -> Break:
+    async def write(patient: Patient) -> None:
+        await patient.redis.set(patient.key(key.format_map(vars(patient))), value.format_map(vars(patient)))
+
+    return write
+
+
+def deleted(key: str) -> Break:
+    async def delete(patient: Patient) -> None:
+        assert await patient.redis.delete(patient.key(key.format_map(vars(patient))))
+
+    return delete
+
+
+async def out_of_its_list(patient: Patient) -> None:
+    assert await patient.redis.lrem(patient.keys.pending("default", 5), 1, patient.pending)
+
+
+async def out_of_its_line(patient: Patient) -> None:
+    assert await patient.redis.zrem(patient.keys.in_line("k", "default"), patient.first_held)
+    await patient.redis.hincrby(patient.keys.queue("default"), "held", -1)
+    await patient.redis.delete(f"{patient.keys.concurrency('k')}:queues", patient.keys.concurrency_keys("default"))
+
+
+async def told_nobody(patient: Patient) -> None:
+    """End a job without its child being told: the list of those to tell is gone."""
+    job = patient.keys.job(patient.running)
+    await patient.redis.hset(job, "edge_cursor", "0")
+
+
+async def ended_without_telling(patient: Patient) -> None:
+    edges = f"{patient.keys.job(patient.child)}:parents"
+    await patient.redis.delete(f"{patient.keys.job(patient.child)}:parents")
+    await patient.redis.hset(edges, patient.done, "done")
+    await patient.redis.rpush(f"{patient.keys.job(patient.done)}:children", f"done:{patient.child}")
+    await patient.redis.hset(patient.keys.job(patient.done), "children", "1")
+    await patient.redis.delete(f"{patient.keys.job(patient.running)}:children")
+
+
+async def waits_for_one_that_is_gone(patient: Patient) -> None:
+    edges = f"{patient.keys.job(patient.child)}:parents"
+    await patient.redis.delete(edges)
+    await patient.redis.hset(edges, "0" * 22, "done")
+
+
+async def two_tasks_ended_at_once(patient: Patient) -> None:
+    """Say that all tasks of the array have ended, as a script does that breaks before the array itself."""
+    await patient.redis.hset(patient.keys.job(patient.array.id), mapping={"status": "done", "finished_at": "5"})
+    await patient.redis.zrem(patient.keys.index("default", "blocked"), patient.array.id)
+    await patient.redis.zadd(patient.keys.index("default", "done"), {patient.array.id: 5})
+    await patient.redis.hincrby(patient.keys.queue("default"), "blocked", -1)
+    await patient.redis.hincrby(patient.keys.queue("default"), "done", 1)
+    await patient.redis.hincrby(patient.keys.meta, "waiting", -1)
+
+
+async def final_not_started(patient: Patient) -> None:
+    """The counts say that all others have ended, and the final job still waits."""
+    await patient.redis.hset(patient.keys.workflow(patient.workflow), "size", "1")
+
+
+async def stop_that_nobody_goes_on_with(patient: Patient) -> None:
+    await patient.redis.hset(patient.keys.workflow(patient.workflow), mapping={"stopped": "cancelled", "stop_at": "0"})
+
+
+async def held_and_forgotten(patient: Patient) -> None:
+    await patient.redis.zrem(patient.keys.due, "refill k")
+
+
+BREAKS: list[tuple[str, Break]] = [
+    ("not-listed", removed_from("jobs", "pending")),
+    ("not-listed", removed_from("queue:default:done", "done")),
+    ("not-listed", removed_from("queue:default:failed", "failed")),
+    ("not-listed", removed_from("queue:default:blocked", "child")),
+    ("not-listed", deleted("queues")),
+    ("not-in-list", out_of_its_list),
+    ("not-in-line", out_of_its_line),
+    ("no-lease", removed_from("leases", "running")),
+    ("no-slot", removed_from("concurrency:k:running", "slot")),
+    ("not-due", removed_from("due", "later")),
+    ("not-due", deleted("schedules:due")),
+    ("stuck-walk", told_nobody),
+    ("stuck-walk", stop_that_nobody_goes_on_with),
+    ("stale-edge", ended_without_telling),
+    ("unknown-child", deleted("job:{running}:children")),
+    ("parent-gone", waits_for_one_that_is_gone),
+    ("miscounted-edges", field("job:{child}", "broken", "1")),
+    ("unsettled", deleted("job:{child}:parents")),
+    ("unsettled", final_not_started),
+    ("stuck-array", two_tasks_ended_at_once),
+    ("stray-member", added_to("leases", "pending")),
+    ("stray-member", added_to("due", "done")),
+    ("stray-member", added_to("due", "deadline nobody")),
+    ("stray-member", added_to("queue:default:done", "failed")),
+    ("stray-member", added_to("jobs", "nobody")),
+    ("stray-member", added_to("schedules", "nobody")),
+    ("stray-member", added_to("concurrency:k:waiting:default", "done")),
+    ("leaked-slot", added_to("concurrency:k:running", "done")),
+    ("held-up", held_and_forgotten),
+    ("leaked-lock", written("unique:other", "{done} 1")),
+    ("orphan", written("job:0000000000000000000000:output:5", "what was said")),
+    ("orphan", written("job:{done}:output:5", "what was said")),
+    ("no-ttl", written("unique:u", "{unique} 1")),
+    ("no-ttl", written("idempotency:a:b", "print {done} 1")),
+    ("wrong-type", written("queue:default:cancelled", "x")),
+    ("wrong-type", written("job:{running}", "x")),
+    ("miscounted", field("queue:default", "pending", "77")),
+    ("miscounted", field("queue:default", "done", "77")),
+    ("miscounted", field("workflow:{workflow}", "pending", "5")),
+    ("miscounted", field("concurrency:k", "jobs", "9")),
+    ("miscounted", field("queue:default", "held", "9")),
+    ("malformed", field("queue:default", "max_running", "many")),
+    ("malformed", written("idempotency:a:c", "what?")),
+    ("ungated", field("queue:default", "max_running", "2")),
+    ("fence-behind", field("meta", "fence", "5")),
+    ("quarantined", lambda patient: patient.redis.sadd(patient.keys.quarantine, patient.done)),
+]
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize(("code", "damage"), BREAKS, ids=[f"{n}-{code}" for n, (code, _) in enumerate(BREAKS)])
+async def test_what_was_broken_is_found_and_mended_and_all_jobs_end(bench: Bench, code: str, damage: Break) -> None:
+    patient = await Patient(bench).build()
+    assert await patient.faults() == {}
+    await damage(patient)
+    assert code in await patient.faults()
+    assert code in await patient.faults(), "looking has mended it"
+    assert await patient.faults(repair=True) == {}
+    assert await patient.faults() == {}
+    await patient.run_to_the_end()
+    assert await patient.faults() == {}
+    assert await Audit(bench.client, bench.keys).problems() == []
+
+
+def test_each_fault_that_is_mended_has_a_test() -> None:
+    mended = {code for code, kind in KINDS.items() if kind.mend is Mend.SAFE}
+    assert mended == {code for code, _ in BREAKS}
+
+
+BY_HAND: list[tuple[str, Break]] = [
+    ("damaged", field("job:{done}", "status", "whatever")),
+    ("array-gone", lambda patient: patient.redis.delete(patient.keys.array(patient.array.id))),
+    ("half-staged", field("job:{done}", "batch", "0" * 22)),
+    ("foreign", written("something", "else")),
+]
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize(("code", "damage"), BY_HAND, ids=[f"{n}-{code}" for n, (code, _) in enumerate(BY_HAND)])
+async def test_what_nobody_can_know_is_found_and_left_alone(bench: Bench, code: str, damage: Break) -> None:
+    patient = await Patient(bench).build()
+    await damage(patient)
+    assert code in await patient.faults()
+    assert code in await patient.faults(repair=True)
+    assert KINDS[code].mend is Mend.BY_HAND
+
+
+@pytest.mark.damaged
+async def test_a_list_that_is_long_is_searched_to_its_end(bench: Bench) -> None:
+    store = bench.store()
+    ids = [job.id for job in jobs(2500)]
+    await store.submit(jobs(2500, priority=9))
+    await store.submit([new_job(id=one) for one in ids])
+    assert await bench.client.lrem(bench.keys.pending("default", 5), 1, ids[1200])
+    (fault,) = (await store.doctor.examine()).faults
+    assert (fault.code, fault.about) == ("not-in-list", f"job {ids[1200]}")
+    report = await store.doctor.examine(repair=True)
+    assert (len(report.mended), report.faults) == (1, ())
+    assert await bench.client.lpos(bench.keys.pending("default", 5), ids[1200]) is not None
+
+
+@pytest.mark.damaged
+async def test_edges_of_a_job_with_very_many_are_looked_at(bench: Bench) -> None:
+    store = bench.store()
+    parents = await submit(store, *jobs(120))
+    child = new_job(depends_on=after(*parents))
+    await submit(store, child)
+    assert (await store.doctor.examine()).faults == ()
+    await bench.client.delete(f"{bench.keys.job(parents[77])}:children")
+    assert [fault.code for fault in (await store.doctor.examine()).faults] == ["unknown-child"]
+    assert (await store.doctor.examine(repair=True)).faults == ()
+
+
+@pytest.mark.damaged
+async def test_a_broken_index_is_made_anew_from_the_jobs(bench: Bench) -> None:
+    store = bench.store()
+    ids = await submit(store, *jobs(300))
+    for key in (bench.keys.jobs, bench.keys.leases, bench.keys.pending("default", 5), bench.keys.queue("default")):
+        await bench.client.set(key, "what?")
+    report = await store.doctor.examine(repair=True)
+    assert report.faults == ()
+    assert (await store.queue("default")).counts[Status.PENDING] == 300
+    assert {one.id for one in await claim(store, limit=150)} <= set(ids)
+    assert await bench.client.get(f"{bench.keys.prefix}set-aside:jobs") == b"what?"

@@ -1,0 +1,56 @@
+"""What reapers look at all the time, and mend without being asked."""
+
+import pytest
+from builders import jobs, new_job, submit
+from consistency import Audit
+from patient import Patient
+from servers import Bench
+
+from reaper import reaper as reaping
+from reaper.reaper import Reaper
+
+
+async def test_a_running_job_without_a_lease_gets_one(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.zrem(bench.keys.leases, patient.running)
+    (fault,) = await bench.store().glance.look()
+    assert (fault.code, fault.about, fault.mended) == ("no-lease", f"job {patient.running}", True)
+    assert await bench.store().glance.look() == []
+    await patient.run_to_the_end()
+
+
+async def test_a_walk_over_dependents_that_was_forgotten_goes_on(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.hset(bench.keys.job(patient.running), "edge_cursor", "0")
+    assert [fault.code for fault in await bench.store().glance.look()] == ["stuck-walk"]
+    assert await bench.client.lrange(bench.keys.propagate, 0, -1) == [patient.running.encode()]
+    await patient.run_to_the_end()
+
+
+async def test_a_pending_job_that_is_in_no_list_is_put_into_it(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.delete(bench.keys.pending("default", 5))
+    assert {fault.code for fault in await bench.store().glance.look()} == {"not-in-list"}
+    await patient.run_to_the_end()
+
+
+async def test_it_goes_round_over_all_jobs_page_by_page(bench: Bench) -> None:
+    store = bench.store()
+    ids = await submit(store, *jobs(250), new_job())
+    await bench.client.delete(bench.keys.pending("default", 5))
+    found = [{fault.about for fault in await store.glance.look()} for _ in range(4)]
+    assert [len(page) for page in found] == [100, 100, 51, 0]
+    assert set().union(*found) == {f"job {one}" for one in ids}
+
+
+async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.zrem(bench.keys.leases, patient.running)
+    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    said: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append((message, fields)))
+    await Reaper(bench.store(), every_s=1).keep_house()
+    fields = {"fault": "no-lease", "about": f"job {patient.running}", "detail": "w1"}
+    assert said == [("something was wrong in redis, and was mended", fields)]
+    await patient.run_to_the_end()
+    assert await Audit(bench.client, bench.keys).problems() == []

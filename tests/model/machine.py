@@ -1,0 +1,390 @@
+"""The machine that drives model and store together: every rule is a call, made at both, whose answers have to be equal.
+
+After each step all that is visible is compared. A reply may be lost: the call was made, its caller knows nothing, and makes
+it again. A call may also come once more, long after it was answered. In the end all that is left is run, and has to end.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from builders import SUCCESS, WORKER
+from bulk_actions import order, work_off
+from consistency import Audit
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from servers import Bench
+
+from tests.model import specs
+from tests.model.bridge import MINUTE, POLICY, START, Bridge
+from tests.model.comparing import Differences
+from tests.model.model import Model
+from tests.model.specs import FAILURES, QUEUES, Spec
+from tests.model.state import Policy, Refused
+from workron import ids
+from workron.errors import StoreUnavailable, UniqueConflict, WorkronError
+from workron.models import ClaimRequest, Idempotency, NewJob, OnFailure, Outcome, QueueChange, Result, Status
+from workron.models.actions import Verb
+from workron.models.system import NO_LIMIT
+
+PICK: Final = st.integers(0, 19)
+LOST: Final = st.sampled_from([False, False, False, True])
+AUDITED: Final = 5
+"""Every so many steps the audit counts all anew."""
+FIRST_ID: Final = 10**36
+
+Call = tuple[str, Callable[[], Awaitable[Any]], Callable[[], Any]]
+
+
+class Machine(RuleBasedStateMachine):
+    """A store on a server, and the model. `make_bench` and the loop's factory are set by the test."""
+
+    make_bench: Callable[[], Bench]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.bridge = self.run(self._made())
+        self.store = self.bridge.store
+        settings = (POLICY.lease_ms, POLICY.stop_ms, POLICY.pass_ms, POLICY.retry_ms, POLICY.retry_max_ms)
+        self.model = Model(Policy(*settings), START)
+        self.run(self.bridge.set_clock(START))
+        self.calls: list[Call] = []
+        self.ids: list[str] = []
+        self.held: list[tuple[str, int]] = []
+        self.workflows: list[str] = []
+        self.numbers = itertools.count(1)
+        self.steps = 0
+        self.sound = True
+        """False once store and model differ: no need to go on then."""
+
+    async def _made(self) -> Bridge:
+        return Bridge(type(self).make_bench())
+
+    def run(self, call: Awaitable[Any]) -> Any:
+        async def awaited() -> Any:
+            return await call
+
+        return self.runner.run(awaited())
+
+    def teardown(self) -> None:
+        try:
+            if self.sound:
+                self.to_the_end()
+        finally:
+            self.run(self.bridge.aclose())
+            self.runner.close()
+
+    # --- calls ----------------------------------------------------------------------------------------------------------
+
+    def do(self, what: str, real: Callable[[], Awaitable[Any]], model: Callable[[], Any], *, lost: bool = False) -> Any:
+        """Make a call at both, and have their answers equal. `lost`: the first answer is lost, so it is made twice."""
+        self.steps, self.sound = self.steps + 1, False
+        self.tick(self.steps % 3 > 0)
+        note(f"{what}{' (the reply is lost)' if lost else ''}")
+        self.calls.append((what, real, model))
+        self.bridge.connection.loses = lost
+        answer = self._answered(real)
+        expected = self._expected(model)
+        self.bridge.connection.loses = False
+        if answer == "StoreUnavailable":
+            return self._same(what, real, model)
+        assert answer == expected, f"{what}: the store answers {answer}, the model {expected}"
+        self.sound = True
+        return answer
+
+    def _same(self, what: str, real: Callable[[], Awaitable[Any]], model: Callable[[], Any]) -> Any:
+        answer, expected = self._answered(real), self._expected(model)
+        assert answer == expected, f"{what}, once more: the store answers {answer}, the model {expected}"
+        self.sound = True
+        return answer
+
+    def _answered(self, real: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return self.run(real())
+        except UniqueConflict as error:
+            return ("UniqueConflict", error.job_id)
+        except StoreUnavailable:
+            return "StoreUnavailable"
+        except WorkronError as error:
+            return (type(error).__name__,)
+
+    def _expected(self, model: Callable[[], Any]) -> Any:
+        self.model.finals = []
+        try:
+            return model()
+        except Refused as refused:
+            return refused.args
+
+    def tick(self, ms: int) -> None:
+        self.model.now += ms
+        self.run(self.bridge.set_clock(self.model.now))
+
+    def pick(self, among: Sequence[Any], pick: int) -> Any:
+        """One of the last ones."""
+        return among[-1 - pick % len(among)]
+
+    # --- submitting -----------------------------------------------------------------------------------------------------
+
+    def _jobs(self, asked: Sequence[Spec]) -> list[NewJob]:
+        fresh = ids.ids_from(ids.encode(FIRST_ID + 1000 * next(self.numbers)), len(asked))
+        made: list[NewJob] = []
+        for job_id, spec in zip(fresh, asked, strict=True):
+            before = [*self.ids[-10:], *(job.id for job in made if not job.final)]
+            made.append(spec.job(job_id, before, self.model.now))
+        return made
+
+    def _submit(self, what: str, jobs: list[NewJob], lost: bool, keyed: bool = False, **how: Any) -> None:
+        key = Idempotency("s", jobs[0].id, "print") if keyed else None
+        named = f"{what} {[(job.id[-4:], [edge.job[-4:] for edge in job.depends_on]) for job in jobs]} {jobs}"
+
+        async def real() -> Any:
+            if "add" in how:
+                return (await self.store.add(how["add"], jobs, idempotency=key)).ids
+            flow = {"as_workflow": True, "on_failure": how["on_failure"]} if "workflow" in how else {}
+            return (await self.store.submit(jobs, idempotency=key, **flow)).ids
+
+        def model() -> Any:
+            known = {"workflow": how.get("workflow") or how.get("add"), "add": "add" in how}
+            chosen = {"on_failure": how["on_failure"]} if "on_failure" in how else {}
+            return self.model.submit(jobs, key=key.key if key else None, **known, **chosen)
+
+        answer = self.do(named, real, model, lost=lost)
+        if answer == tuple(job.id for job in jobs):
+            self.ids += answer
+            self.workflows += [how["workflow"]] if "workflow" in how else []
+
+    @initialize(asked=st.lists(specs.jobs, min_size=1, max_size=3))
+    def begin(self, asked: list[Spec]) -> None:
+        self._submit("submit", self._jobs(asked), False)
+
+    @rule(asked=st.lists(specs.jobs, min_size=1, max_size=4, unique_by=Spec.unique_key), lost=LOST, keyed=st.booleans())
+    def submit(self, asked: list[Spec], lost: bool, keyed: bool) -> None:
+        self._submit("submit", self._jobs(asked), lost, keyed)
+
+    @rule(
+        asked=st.lists(specs.jobs, min_size=2, max_size=4, unique_by=Spec.unique_key),
+        final=st.booleans(),
+        on_failure=st.sampled_from(OnFailure),
+        lost=LOST,
+    )
+    def submit_workflow(self, asked: list[Spec], final: bool, on_failure: OnFailure, lost: bool) -> None:
+        jobs = self._jobs(asked)
+        if final:
+            jobs[-1].final, jobs[-1].depends_on = True, ()
+        workflow = ids.ids_from(jobs[-1].id, 2)[1]
+        self._submit("submit workflow", jobs, lost, workflow=workflow, on_failure=on_failure)
+
+    @precondition(lambda self: self.workflows)
+    @rule(asked=st.lists(specs.jobs, min_size=1, max_size=2, unique_by=Spec.unique_key), which=PICK, lost=LOST)
+    def add(self, asked: list[Spec], which: int, lost: bool) -> None:
+        self._submit("add", self._jobs(asked), lost, add=self.pick(self.workflows, which))
+
+    # --- a worker -------------------------------------------------------------------------------------------------------
+
+    @rule(queues=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 2, 5]), worker=st.sampled_from("ab"), lost=LOST)
+    def claim(self, queues: list[str], limit: int, worker: str, lost: bool) -> None:
+        asked = ClaimRequest(worker, queues, limit, f"boot:{next(self.numbers)}")
+
+        async def real() -> Any:
+            claimed = await self.store.attempts.claim(asked)
+            return [(one.id, one.fence, one.attempt) for one in claimed.claims]
+
+        def model() -> Any:
+            chosen = self.run(self._started())
+            return self.model.claim(worker, asked.request_id, queues, limit, self.model.fence, chosen)
+
+        self.held += [claim[:2] for claim in self.do(f"claim {asked}", real, model, lost=lost)]
+
+    async def _started(self) -> list[str]:
+        """The jobs that have been started by now and not in the model, in the order of their fences."""
+        found = [one.decode() for one in await self.bridge.bench.client.zrange(self.bridge.bench.keys.leases, 0, -1)]
+        keys = self.bridge.bench.keys
+        fences = {one: int(await self.bridge.bench.client.hget(keys.job(one), "fence") or 0) for one in found}
+        return sorted((one for one in found if fences[one] > self.model.fence), key=lambda one: fences[one])
+
+    @precondition(lambda self: self.held)
+    @rule(which=PICK, failure=st.sampled_from([None, None, *FAILURES]), lost=LOST)
+    def finish(self, which: int, failure: Outcome | None, lost: bool) -> None:
+        job_id, fence = self.pick(self.held, which)
+        self.end(job_id, fence, failure or Outcome(None, exit_code=0, result='{"n": 1}' if which % 2 else None), lost)
+
+    def end(self, job_id: str, fence: int, outcome: Outcome, lost: bool) -> None:
+        async def real() -> Any:
+            result = Result(job_id, fence, outcome)
+            (finished,) = (await self.store.attempts.finish([result], worker="a")).finished
+            return finished.verdict.value, finished.status
+
+        def model() -> Any:
+            before = self.model.jobs.get(job_id)
+            waits = before and before.status == "running"
+            job = self.run(self.store.jobs([job_id]))[0] if waits else None
+            scheduled = job is not None and job.status is Status.SCHEDULED
+            return self.model.finish(job_id, fence, outcome, job.run_at_ms - self.model.now if scheduled else None)
+
+        self.do(f"finish {job_id} {fence} {outcome}", real, model, lost=lost)
+
+    @precondition(lambda self: self.held)
+    @rule(which=PICK, lost=LOST)
+    def release(self, which: int, lost: bool) -> None:
+        job_id, fence = self.pick(self.held, which)
+
+        async def real() -> Any:
+            return (await self.store.attempts.release([(job_id, fence)]))[0]
+
+        self.do(f"release {job_id} {fence}", real, lambda: self.model.release(job_id, fence), lost=lost)
+
+    @precondition(lambda self: self.held)
+    @rule(which=PICK)
+    def heartbeat(self, which: int) -> None:
+        job_id, fence = self.pick(self.held, which)
+
+        async def real() -> Any:
+            return (await self.store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence].value
+
+        self.do(f"heartbeat {job_id} {fence}", real, lambda: self.model.heartbeat(job_id, fence))
+
+    # --- steering -------------------------------------------------------------------------------------------------------
+
+    @rule(which=PICK, run=st.sampled_from([None, "seen", "seen", 2]), cascade=st.booleans(), lost=LOST)
+    def cancel(self, which: int, run: Any, cascade: bool, lost: bool) -> None:
+        job_id, seen = self._seen(which, run)
+
+        async def real() -> Any:
+            return (await self.store.cancel(job_id, seen, cascade=cascade)).value
+
+        what = f"cancel {job_id}, run {seen}, cascade {cascade}"
+        self.do(what, real, lambda: self.model.cancel(job_id, seen, cascade=cascade), lost=lost)
+
+    @rule(which=PICK, run=st.sampled_from([None, "seen", "seen", 2]), lost=LOST)
+    def retry(self, which: int, run: Any, lost: bool) -> None:
+        ended = [one for one in self.ids if (job := self.model.jobs.get(one)) and job.status in ("failed", "cancelled")]
+        job_id, seen = self._seen(which, run, ended)
+        what = f"retry {job_id}, run {seen}"
+        self.do(what, lambda: self.store.retry(job_id, seen), lambda: self.model.retry(job_id, seen), lost=lost)
+
+    def _seen(self, which: int, run: Any, among: Sequence[str] = ()) -> tuple[str, int | None]:
+        job_id = self.pick(among or self.ids or ["0" * 22], which)
+        job = self.model.jobs.get(job_id)
+        return job_id, (job.run if job else 1) if run == "seen" else run
+
+    @rule(which=PICK, lost=LOST)
+    def delete(self, which: int, lost: bool) -> None:
+        ended = [one for one in self.ids if (job := self.model.jobs.get(one)) and job.ended]
+        job_id = self.pick(ended or self.ids or ["0" * 22], which)
+        self.do(f"delete {job_id}", lambda: self.store.delete(job_id), lambda: self.model.delete(job_id), lost=lost)
+
+    @precondition(lambda self: self.workflows)
+    @rule(which=PICK, lost=LOST)
+    def cancel_workflow(self, which: int, lost: bool) -> None:
+        flow = self.pick(self.workflows, which)
+        real, model = (lambda: self.store.cancel_workflow(flow)), (lambda: self.model.cancel_workflow(flow))
+        self.do(f"cancel workflow {flow}", real, model, lost=lost)
+
+    @rule(queue=st.sampled_from(["default", "other"]), change=specs.gates)
+    def gate(self, queue: str, change: dict[str, Any]) -> None:
+        async def real() -> None:
+            given = {name: NO_LIMIT if value is None else value for name, value in change.items()}
+            await self.store.change_queue(queue, QueueChange(**given))
+
+        self.do(f"gate {queue} {change}", real, lambda: self.model.gate(queue, change))
+
+    @rule(queue=st.sampled_from(["default", "other"]))
+    def purge(self, queue: str) -> None:
+        of_keys = [job for job in self.model.jobs.values() if job.new.concurrency and job.status == "pending"]
+        if not any(job.queue == queue for job in of_keys):  # in which order those would go is not said
+
+            async def real() -> int:
+                return (await self.store.purge_queue(queue))[0]
+
+            self.do(f"purge {queue}", real, lambda: self.model.purge(queue))
+
+    @rule(
+        verb=st.sampled_from(Verb), queue=st.sampled_from([None, "default", "other"]), priority=st.sampled_from([5, 9])
+    )
+    def act(self, verb: Verb, queue: str | None, priority: int) -> None:
+        to = ("other", priority) if verb is Verb.MOVE else None
+
+        async def real() -> Any:
+            where = {} if queue is None else {"queue": queue}
+            action = await work_off(self.store, await order(self.store, verb, to=to or (None, None), **where))
+            return action.done, action.failed
+
+        self.do(f"{verb} all of {queue}, to {to}", real, lambda: self.model.act(verb, queue, to))
+
+    # --- time, and the reaper -------------------------------------------------------------------------------------------
+
+    @rule(minutes=st.sampled_from([1, 1, 2, 3, 4, 10, 40]))
+    def pass_time(self, minutes: int) -> None:
+        note(f"{minutes} minutes pass")
+        self.run(self.bridge.let_expire(minutes))
+        self.tick(minutes * MINUTE)
+
+    @rule()
+    def reap(self) -> None:
+        async def real() -> Any:
+            reaped = await self.store.upkeep.reap()
+            return None if reaped.waiting else (reaped.requeued, reaped.ended)
+
+        self.do("reap", real, self.model.reap)
+
+    @rule()
+    def promote(self) -> None:
+        async def real() -> None:
+            await self.store.upkeep.promote()
+
+        self.do("promote", real, self.model.promote)
+
+    @rule()
+    def propagate(self) -> None:
+        async def real() -> None:
+            await self.store.upkeep.propagate()
+
+        self.do("propagate", real, self.model.propagate)
+
+    @precondition(lambda self: self.calls)
+    @rule(which=st.integers(0, 40))
+    def again(self, which: int) -> None:
+        """A call comes once more, after others."""
+        what, real, model = self.pick(self.calls, which)
+        self.do(what, real, model)
+
+    # --- comparing ------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def all_is_as_the_model_says(self) -> None:
+        self.sound = False
+        found = self.run(Differences(self.bridge, self.model).found())
+        assert not found, "\n".join(found)
+        if self.steps % AUDITED == 0:
+            self.audit()
+        self.sound = True
+
+    def audit(self) -> None:
+        problems = self.run(Audit(self.bridge.bench.client, self.bridge.bench.keys).problems())
+        assert problems == []
+
+    def to_the_end(self) -> None:
+        """Run what is left: everything ends then, and is as the model says."""
+        for queue in ("default", "other"):
+            self.gate(queue, {"paused": False, "max_running": None})
+        for _ in range(40):
+            if all(job.ended for job in self.model.jobs.values()):
+                break
+            self.propagate()
+            self.promote()
+            self.claim(["default", "other"], 50, "c", False)
+            for job_id, fence in self.running():
+                self.end(job_id, fence, SUCCESS, False)
+            self.pass_time(10)
+        else:
+            raise AssertionError(f"not ended: {[job for job in self.model.jobs.values() if not job.ended]}")
+        self.propagate()
+        self.all_is_as_the_model_says()
+        self.audit()
+
+    def running(self) -> list[tuple[str, int]]:
+        jobs = [job for job in self.model.jobs.values() if job.status == "running"]
+        return [(job.id, job.fence) for job in jobs if job.fence]

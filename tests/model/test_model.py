@@ -1,0 +1,42 @@
+"""The store does what the model says, on every server, whatever is called in whatever order.
+
+`WORKRON_MODEL_EXAMPLES=10000` makes it a long run, of other examples each time; without, they are the same on all servers
+and in every run.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from servers import KINDS, Bench
+
+from tests.model.machine import Machine
+
+MANY = int(os.environ.get("WORKRON_MODEL_EXAMPLES", "0"))
+STEPS = 30
+IN_CI = {"fake": 10, "valkey": 20, "redis": 20}
+
+
+@pytest.mark.timeout(120 + MANY * 10)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_store_does_what_the_model_says(kind: str, namespace: str, request: pytest.FixtureRequest) -> None:
+    url = None if kind == "fake" else request.getfixturevalue(f"{kind}_url")
+    numbers: Iterator[int] = itertools.count()
+
+    class OnServer(Machine):
+        make_bench = staticmethod(lambda: Bench(kind, url, f"{namespace}-{next(numbers)}"))
+
+    chosen = settings(
+        max_examples=MANY or IN_CI[kind],
+        stateful_step_count=STEPS,
+        derandomize=not MANY,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate] if os.environ.get("NOSHRINK") else list(Phase),
+        print_blob=bool(MANY),
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(OnServer, settings=chosen)

@@ -1,0 +1,179 @@
+"""The record of what people did: what is in it, what is not, and what it costs."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from servers import Bench
+from structlog.testing import capture_logs
+
+from api.app import create_app
+from api.audit import Trail
+from api.openapi import DocumentedApi
+from tests.api.live import AUTHORIZATION, KEY
+from tests.security.conftest import Clients
+from workron.errors import StoreUnavailable
+from workron.settings import Settings
+from workron.store import Store
+
+SECRET = "hunter2-hunter2-hunter2"
+
+
+async def recorded(app: DocumentedApi, master: httpx2.AsyncClient) -> list[dict[str, Any]]:
+    """Have what waits written, and return all entries, the oldest first."""
+    await app.state.context.trail.aclose()
+    entries: list[dict[str, Any]] = (await master.get("/audit?limit=1000")).json()["data"]
+    return entries[::-1]
+
+
+async def test_it_says_who_did_what_to_what_and_how_it_ended(
+    app: DocumentedApi, master: httpx2.AsyncClient, clients: Clients
+) -> None:
+    job = (await master.post("/jobs", json={"command": "true"})).json()["id"]
+    reader = await clients("read")
+    await reader.post(f"/jobs/{job}/cancel")
+    await master.post(f"/jobs/{job}/cancel")
+    await master.post(f"/jobs/{'0' * 22}/retry")
+    await master.post("/jobs", json={"command": ""})
+    entries = [
+        (one["key"] if one["key"] == "master" else one["key_name"], one["action"], one["target"], one["status"])
+        for one in await recorded(app, master)
+    ]
+    assert entries == [
+        ("master", "submit_job", job, 201),
+        ("key-1", "cancel_job", job, 403),
+        ("master", "cancel_job", job, 200),
+        ("master", "retry_job", "0" * 22, 404),
+        ("master", "submit_job", None, 422),
+    ]
+
+
+async def test_times_are_of_the_answer_by_the_clock_of_redis_and_pages_follow_each_other(
+    app: DocumentedApi, master: httpx2.AsyncClient
+) -> None:
+    made = [(await master.post("/jobs", json={"command": "true"})).json() for _ in range(5)]
+    await recorded(app, master)
+    seen: list[dict[str, Any]] = []
+    cursor = None
+    while cursor or not seen:
+        page = (await master.get("/audit", params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
+        assert len(page["data"]) <= 2
+        seen += page["data"]
+        cursor = page["next_cursor"]
+    assert [one["target"] for one in seen] == [job["id"] for job in reversed(made)]
+    assert all(abs(_ms(one["at"]) - _ms(job["created_at"])) < 1000 for one, job in zip(seen, made[::-1], strict=True))
+    for wrong in ("x", "1", "1-x", "+", "-", "1-1-1", "9" * 30 + "-1", "\u0661-1"):
+        assert (await master.get("/audit", params={"cursor": wrong})).status_code == 422, wrong
+
+
+def _ms(text: str) -> int:
+    from datetime import datetime
+
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+async def test_no_secret_command_or_variable_is_in_it(
+    bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient
+) -> None:
+    work = {"command": f"echo {SECRET}", "env": {SECRET: SECRET}, "metadata": {"x": SECRET}, "cwd": f"/{SECRET}"}
+    await master.post("/jobs", json=work)
+    await master.post("/workflows", json={"jobs": [work]})
+    await master.put("/schedules/s", json={"cron": "@yearly", "job": work})
+    key = (await master.post("/keys", json={"name": "ci", "scopes": ["read"]})).json()["key"]
+    await master.post("/jobs", content=SECRET.encode(), headers={"content-type": "application/json"})
+    assert len(await recorded(app, master)) == 5
+    stored = repr(await bench.client.xrange(bench.keys.audit))
+    for secret in (SECRET, KEY, key, key.rpartition(".")[2]):
+        assert secret not in stored
+
+
+async def test_what_a_submission_made_is_named_but_not_without_end(
+    app: DocumentedApi, master: httpx2.AsyncClient
+) -> None:
+    made = (await master.post("/jobs/bulk", json={"jobs": [{"command": "true"}] * 15})).json()["data"]
+    await master.delete(f"/queues/{'x' * 5000}")
+    bulk, deleted = await recorded(app, master)
+    assert bulk["target"] == " ".join(job["id"] for job in made[:10]) + " and 5 more"
+    assert deleted["target"] == "x" * 200
+
+
+async def test_only_the_latest_entries_are_kept(bench: Bench, store: Store) -> None:
+    entry = (0, "master", "", "submit_job", "x", 201, "127.0.0.1")
+    for _ in range(10):
+        await store.record.note([entry] * 200, 100)
+    assert 100 <= await bench.client.xlen(bench.keys.audit) <= 100 + 200
+
+
+async def test_entries_go_together_and_not_before_the_answer(
+    app: DocumentedApi, store: Store, master: httpx2.AsyncClient
+) -> None:
+    calls: list[int] = []
+    note = store.record.note
+
+    async def counted(entries: Any, most: int) -> None:
+        calls.append(len(entries))
+        await note(entries, most)
+
+    store.record.note = counted  # type: ignore[method-assign]
+    for _ in range(100):
+        await master.post("/jobs", json={"command": "true"})
+    await app.state.context.trail.aclose()
+    assert sum(calls) == 100
+    assert len(calls) <= 30
+
+
+async def test_what_waits_is_written_when_the_server_stops(app: DocumentedApi, master: httpx2.AsyncClient) -> None:
+    await master.post("/jobs", json={"command": "true"})
+    await app.state.context.aclose()
+    assert [one["action"] for one in (await master.get("/audit")).json()["data"]] == ["submit_job"]
+
+
+async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logged(
+    app: DocumentedApi, store: Store, master: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, wait_until: Any
+) -> None:
+    monkeypatch.setattr("api.audit._EVERY_S", 0.02)
+    monkeypatch.setattr("api.audit._AGAIN_S", 0.02)
+    trail: Trail = app.state.context.trail
+    trail._waiting = type(trail._waiting)(maxlen=3)
+    monkeypatch.setattr("api.audit._MOST_WAITING", 3)
+    note, away, tries = store.record.note, True, 0
+
+    async def sometimes(entries: Any, most: int) -> None:
+        nonlocal tries
+        tries += 1
+        if away:
+            raise StoreUnavailable("away")
+        await note(entries, most)
+
+    store.record.note = sometimes  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        jobs = [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(5)]
+        await wait_until(lambda: tries > 2)
+        away = False
+        await wait_until(lambda: not trail._waiting)
+    assert [one["target"] for one in (await master.get("/audit")).json()["data"]] == jobs[:1:-1]
+    assert [line["entries"] for line in logs if "lost" in line["event"]] == [2]
+
+
+@pytest.mark.damaged
+async def test_a_record_that_can_not_be_written_holds_up_nobody_and_is_logged_once(
+    bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, wait_until: Any
+) -> None:
+    monkeypatch.setattr("api.audit._EVERY_S", 0.01)
+    monkeypatch.setattr("api.audit._AGAIN_S", 0.01)
+    await bench.client.set(bench.keys.audit, "not a stream")
+    with capture_logs() as logs:
+        for _ in range(20):
+            assert (await master.post("/jobs", json={"command": "true"})).status_code == 201
+        await wait_until(lambda: app.state.context.trail._refused)
+        await app.state.context.trail.aclose()
+    assert [line["event"] for line in logs].count("the audit record can't be written now") == 1
+
+
+async def test_no_record_is_kept_where_none_is_wanted(bench: Bench, store: Store, settings: Settings) -> None:
+    app = create_app(store, settings.model_copy(update={"audit_entries": 0}), KEY)
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=AUTHORIZATION) as client:
+        await client.post("/jobs", json={"command": "true"})
+    await app.state.context.aclose()
+    assert not await bench.client.exists(bench.keys.audit)

@@ -1,0 +1,78 @@
+"""The system has no process, file or memory left for another command. No job is to blame for that: they wait, for a
+while at their worker, then for another one.
+"""
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger()
+
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+AGAIN_S: Final = 0.2
+"""Between two tries to start a command."""
+PATIENCE_OF_LEASE: Final = 3
+"""A job is given back after its lease divided by this: the time for which it may run counts from its claim."""
+
+
+class Shortage(Exception):
+    """The command was not started because the system is short of something; `str()` says of what."""
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether the same call may work later, without any change to the command."""
+    return error.errno in _SHORT
+
+
+class Scarcity:
+    """What a worker knows of the shortage: who waits, and how much it may ask for meanwhile."""
+
+    def __init__(self) -> None:
+        self.changed: Callable[[], None] = lambda: None
+        """Called when more may be asked for than before."""
+        self.lasts = False
+        self._since_s = 0.0
+        self._waiting = 0
+        self._paused = False
+        self._pause_s = _FIRST_PAUSE_S
+
+    def allowed(self, wanted: int) -> int:
+        """Return for how many jobs to ask while it lasts: for one, to try with, and only while none waits."""
+        return 0 if self._waiting or self._paused else min(wanted, 1)
+
+    @contextmanager
+    def waiting(self, shortage: Shortage) -> Iterator[None]:
+        """Count a command that waits; the first one is logged."""
+        if not self.lasts:
+            self.lasts, self._since_s = True, time.monotonic()
+            log.warning("no room to start commands, they wait", error=str(shortage))
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def started(self) -> None:
+        """Note that a command was started: there is room again."""
+        log.info("commands start again", after_s=round(time.monotonic() - self._since_s, 1))
+        self.lasts, self._pause_s = False, _FIRST_PAUSE_S
+        self.changed()
+
+    def gave_up(self) -> None:
+        """Note that a job is given back: the next one is asked for after a pause, each longer than the one before."""
+        if not self._paused:
+            self._paused = True
+            asyncio.get_running_loop().call_later(self._pause_s, self._resume)
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.changed()

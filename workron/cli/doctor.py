@@ -1,0 +1,126 @@
+"""The command that examines what is in Redis, and mends it."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from workron.cli.exits import CliError, Exit, notice
+from workron.cli.process import settings_of
+from workron.cli.render import Format, FormatOption, print_card, print_document
+from workron.cli.text import printable
+
+if TYPE_CHECKING:
+    from workron.doctor import Fault, Report
+    from workron.settings import Settings
+
+_SHOWN: Final = 5
+"""Most faults of one kind that the table names."""
+
+
+def doctor(
+    ctx: typer.Context,
+    repair: Annotated[bool, typer.Option("--repair", help="mend what can safely be mended, and look again")] = False,
+    output: FormatOption = Format.TABLE,
+) -> int:
+    """Recount all that is in Redis, on a live system too, and say what is wrong, why, and how it is mended.
+
+    Redis is the one that the settings name, else that of the `workron up` on this machine. Exit code 1: it has faults.
+    """
+    report = asyncio.run(_examine(_with_redis(settings_of(ctx)), repair))
+    if output is Format.JSONL:
+        raise CliError("the report is one document: take -o json", Exit.USAGE)
+    print_document(_document(report), output, lambda _: _print(report, repair))
+    if report.uncounted:
+        notice(f"counts were not compared: {report.uncounted}")
+    return Exit.JOB_FAILED if report.faults else Exit.OK
+
+
+def _with_redis(settings: "Settings") -> "Settings":
+    from pydantic import SecretStr
+
+    from workron.cli.connect import local_instance
+
+    if settings.redis is not None:
+        return settings
+    instance = local_instance()
+    if instance.redis is None:
+        raise CliError("what runs on this machine has a Redis of your own: name it with --redis URL", Exit.USAGE)
+    return settings.model_copy(update={"redis": SecretStr(instance.redis)})
+
+
+async def _examine(settings: "Settings", repair: bool) -> "Report":
+    from workron.store import Store
+
+    async with Store.connect(settings) as store:
+        await store.ping()
+        return await store.doctor.examine(repair=repair)
+
+
+def _document(report: "Report") -> dict[str, Any]:
+    return {
+        "healthy": not report.faults,
+        "keys": report.keys,
+        "jobs": report.jobs,
+        "seconds": round(report.seconds, 3),
+        "uncounted": report.uncounted or None,
+        "rollbacks": report.rollbacks,
+        "rolled_back": report.rolled_back or None,
+        "faults": [_fault(fault) for fault in report.faults],
+        "mended": [_fault(fault) for fault in report.mended],
+    }
+
+
+def _fault(fault: "Fault") -> dict[str, Any]:
+    kind = fault.kind
+    return {
+        "code": fault.code,
+        "about": fault.about,
+        "detail": fault.detail,
+        "what": kind.what,
+        "cause": kind.cause,
+        "repair": kind.repair,
+        "mend": kind.mend,
+    }
+
+
+def _print(report: "Report", repair: bool) -> None:
+    looked_at = f"{report.keys:,} keys, {report.jobs:,} of them jobs, in {report.seconds:.1f} s"
+    if report.faults:
+        heading, style = f"{len(report.faults):,} faults", "bold red"
+    else:
+        heading, style = "all is well", "bold green"
+    facts = [("looked at", looked_at)]
+    if report.mended:
+        facts.append(("mended", f"{len(report.mended):,} faults"))
+    if report.rollbacks:
+        facts.append(
+            ("rolled back", f"{report.rollbacks} times: Redis was found in an older state ({report.rolled_back})")
+        )
+    print_card(heading, style, facts)
+    for faults in _by_code(report.mended):
+        print_card(f"mended: {faults[0].code}", "bold green", _facts(faults, mended=True))
+    for faults in _by_code(report.faults):
+        print_card(faults[0].code, "bold red", _facts(faults, mended=False))
+    if report.faults and not repair and any(fault.kind.mend == "safe" for fault in report.faults):
+        notice("`workron doctor --repair` mends what can safely be mended")
+
+
+def _by_code(faults: "Sequence[Fault]") -> "list[list[Fault]]":
+    groups: dict[str, list[Fault]] = defaultdict(list)
+    for fault in faults:
+        groups[fault.code].append(fault)
+    return list(groups.values())
+
+
+def _facts(faults: "Sequence[Fault]", *, mended: bool) -> Iterator[tuple[str, str]]:
+    kind = faults[0].kind
+    yield "what", kind.what
+    for fault in faults[:_SHOWN]:
+        yield "found", printable(f"{fault.about}  {fault.detail}".rstrip())
+    if len(faults) > _SHOWN:
+        yield "", f"and {len(faults) - _SHOWN:,} more (-o json names all)"
+    yield "cause", f"perhaps {kind.cause}"
+    yield "done" if mended else "repair", kind.repair

@@ -1,0 +1,59 @@
+"""Asks `lua/inspect.lua` about jobs and keys, in calls of bounded work."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from workron.doctor.faults import Fault
+from workron.errors import StoreBroken
+from workron.scripts import Scripts
+
+ITEMS: Final = 100
+"""Items in one call."""
+_ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
+    "line": lambda words: f"job {words[0]}",
+    "edge": lambda words: f"job {words[2]}",
+    "slot": lambda words: f"concurrency:{words[1]}",
+    "waiting": lambda words: f"job {words[0]}",
+    "member": lambda words: words[1],
+    "lasting": lambda words: words[1],
+    "type": lambda words: words[1],
+    "count": lambda words: words[2],
+    "orphan": lambda words: words[0],
+}
+"""What a fault is about, by the words of the item: see `lua/lib/inspection.lua` and `leftovers.lua`."""
+
+
+class Inspector:
+    """Gathers faults; with `mend`, those that can safely be are put right as they are found."""
+
+    def __init__(self, scripts: Scripts, *, mend: bool = False) -> None:
+        self._scripts = scripts
+        self._mend = mend
+        self.faults: list[Fault] = []
+
+    async def ask(self, what: str, items: Sequence[str]) -> None:
+        """Look at items, whatever their number."""
+        for start in range(0, len(items), ITEMS):
+            page = items[start : start + ITEMS]
+            try:
+                [_, *found] = await self._scripts.inspect(self._mend, what, page)
+            except (
+                StoreBroken
+            ) as error:  # a key of the wrong type, which is told of itself; the others wait for its mend
+                self.add("unreadable", f"{what} {page[0]} …", str(error))
+            else:
+                self.faults += _faults(what, found)
+
+    def add(self, code: str, about: str, detail: str) -> None:
+        self.faults.append(Fault(code, about, detail))
+
+
+def _faults(what: str, found: Iterable[Any]) -> Iterator[Fault]:
+    for item, code, detail, mended in found:
+        words = _text(item).split(" ", 2 if what in {"edge", "count"} else 1)
+        about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_text(item)}"
+        yield Fault(code.decode(), about, _text(detail), bool(mended))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")

@@ -1,0 +1,58 @@
+"""The record of what people did through the API: the stream `audit`, of which the oldest entries go."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from workron import decode
+from workron.connection import Connection
+from workron.errors import InvalidRequest
+from workron.keys import Keys
+from workron.models import AuditEntry, AuditPage
+from workron.scripts import Arg, Scripts
+
+MOST_AT_ONCE: Final = 200
+"""Entries in one call: about a millisecond of work."""
+
+
+class Record:
+    """Writes and reads the record of one namespace."""
+
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._scripts = scripts
+
+    async def note(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
+        """Add entries, see `lua/note.lua`. Where an answer is lost they may be there twice, if they are added again."""
+        for start in range(0, len(entries), MOST_AT_ONCE):
+            await self._scripts.note(most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry])
+
+    async def page(self, limit: int, cursor: str | None) -> AuditPage:
+        """Return entries, newest first; `cursor` is the id of the last one of the page before."""
+        start = "+" if cursor is None else f"({_place(cursor)}"
+        found = await self._connection.call("XREVRANGE", self._keys.audit, start, "-", "COUNT", limit + 1)
+        entries = tuple(_entry(name.decode(), decode.row(fields)) for name, fields in found[:limit])
+        return AuditPage(entries, entries[-1].id if len(found) > limit else None)
+
+
+def _place(cursor: str) -> str:
+    parts = cursor.split("-")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        raise InvalidRequest("this is not a cursor of ours", field="cursor")
+    return cursor
+
+
+def _entry(name: str, row: Any) -> AuditEntry:
+    def text(field: str) -> str:
+        return decode.text(row.get(field)) or ""
+
+    return AuditEntry(
+        id=name,
+        at_ms=int(row.get("at", b"0")),
+        key=text("key"),
+        name=text("name"),
+        action=text("action"),
+        target=text("target"),
+        status=int(row.get("status", b"0")),
+        address=text("from"),
+    )
