@@ -54,7 +54,7 @@ def run_all(seeds: range, plant: str | None, jobs: int, *, keep_going: bool) -> 
     number, calls, lived, since = 0, 0, 0, time.monotonic()
     for verdict in _verdicts(seeds, plant, jobs):
         number, calls, lived = number + 1, calls + verdict.calls, lived + verdict.jobs
-        if number % 1000 == 0:
+        if number % 250 == 0:
             print(f"… {number:,} seeds, {len(failed)} of them failed", flush=True)
         if verdict.problems:
             failed.append(verdict.seed)

@@ -17,8 +17,9 @@ from unittest import mock
 
 EPOCH_S: Final = 1_799_999_993.0
 """Seven seconds before a full minute."""
+_CANCELS: Final = 50
 _LAST_STEPS: Final = 10_000
-"""So many callbacks a dying process may run to come to its end."""
+"""So often the tasks of a dying process are told to end, and so many callbacks they may run each time."""
 
 
 class Host:
@@ -156,12 +157,16 @@ class Process(Host):
             return
         self.frozen, self._held = False, []
         self._last = deque()
-        for task in self._tasks:
-            task.cancel()
-        for _ in range(_LAST_STEPS):
-            if not self._last:
+        for _ in range(_CANCELS):  # what is cleaned up may wait again
+            left = [task for task in self._tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            for _ in range(_LAST_STEPS):
+                if not self._last:
+                    break
+                self.step(self._last.popleft())
+            if not left:
                 break
-            self.step(self._last.popleft())
         self.alive = False
         for notice in self.at_death:
             notice()
