@@ -108,9 +108,9 @@ class Machine(RuleBasedStateMachine):
             return self.run(real())
         except UniqueConflict as error:
             return ("UniqueConflict", error.job_id)
-        except StoreUnavailable:
-            return "StoreUnavailable"
         except WorkronError as error:
+            if type(error) is StoreUnavailable:  # what is broken is none
+                return "StoreUnavailable"
             return (type(error).__name__,)
 
     def _expected(self, model: Callable[[], Any]) -> Any:
