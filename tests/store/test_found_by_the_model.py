@@ -32,7 +32,8 @@ async def test_a_job_that_expired_and_is_retried_goes_behind_those_that_wait(sto
 
 async def test_a_job_that_was_moved_away_and_back_goes_behind_those_that_wait(store: Store) -> None:
     (moved,) = await submit(store, new_job())
-    await act(store, Verb.MOVE, queue="default", to=("elsewhere", None))
+    await submit(store, new_job(run_at_ms=2**50))  # its queue stays
+    await act(store, Verb.MOVE, queue="default", status=Status.PENDING, to=("elsewhere", None))
     (other,) = await submit(store, new_job())
     await act(store, Verb.MOVE, queue="elsewhere", to=("default", None))
     assert await started(store) == [other, moved]
