@@ -8,6 +8,9 @@ local ended_here = false -- whether a job has ended: its dependents are to be vi
 -- End a job that waits. How its last attempt ended stays.
 local function expire_waiting(job, status, what)
   local last = redis.call('HMGET', job_key(job.id), 'exit_code', 'signal', 'error')
+  if job.status == 'pending' then
+    leave_list(job, SHORT_LIST_OF_MANY)
+  end
   local told = 'expired: ' .. what .. (last[3] and '\n' .. last[3] or '')
   end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
   ended_here = true

@@ -346,12 +346,16 @@ class Model(Transitions):
         return len(ids)
 
     def act(self, verb: Verb, queue: str | None, to: tuple[str, int] | None = None) -> tuple[int, int]:
-        """Do something with all jobs that can take it, of one queue or all; returns with how many it was done, and not."""
+        """Do something with all jobs that can take it, of one queue or all; returns with how many it was done, and not.
+
+        What has ended since it was ordered is left alone, also what it has itself run once more.
+        """
         done = failed = 0
+        began, self.now = self.now, self.now + 1
         for name, statuses in self._sources(verb, queue):
             jobs = [job for job in self.jobs.values() if job.status in statuses and name in (None, job.queue)]
             jobs = [job for job in jobs if not (verb is Verb.CANCEL and job.cancel_requested_at is not None)]
-            jobs = [job for job in jobs if (job.queue, job.priority) != to]
+            jobs = [job for job in jobs if (job.queue, job.priority) != to and (job.finished_at or 0) <= began]
             for job in sorted(jobs, key=lambda job: (job.finished_at or 0 if job.ended else 0, job.id)):
                 acted = self._act(verb, job, to)
                 done, failed = done + acted, failed + (not acted)
