@@ -79,8 +79,15 @@ class Machine(RuleBasedStateMachine):
 
     # --- calls ----------------------------------------------------------------------------------------------------------
 
-    def do(self, what: str, real: Callable[[], Awaitable[Any]], model: Callable[[], Any], *, lost: bool = False,
-           again: bool = True) -> Any:
+    def do(
+        self,
+        what: str,
+        real: Callable[[], Awaitable[Any]],
+        model: Callable[[], Any],
+        *,
+        lost: bool = False,
+        again: bool = True,
+    ) -> Any:
         """Make a call at both, and have their answers equal. `lost`: the first answer is lost, so it is made twice."""
         self.steps, self.sound = self.steps + 1, False
         self.tick(self.steps % 3 > 0)
@@ -384,7 +391,11 @@ class Machine(RuleBasedStateMachine):
                 self.end(job_id, fence, SUCCESS, False)
             self.pass_time(10)
         else:
-            left = [(job.id, job.status, job.open, [self.model.jobs.get(p) for p in job.open]) for job in self.model.jobs.values() if not job.ended]
+            left = [
+                (job.id, job.status, job.open, [self.model.jobs.get(p) for p in job.open])
+                for job in self.model.jobs.values()
+                if not job.ended
+            ]
             raise AssertionError(f"not ended: {left}, {self.model.walks}")
         self.propagate()
         self.all_is_as_the_model_says()
