@@ -6,11 +6,10 @@ that a test takes meanwhile are rounded away.
 """
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
-
-import hashlib
 
 from servers import Bench
 
@@ -69,7 +68,9 @@ class Bridge:
         self.connection = Connected(bench._client(), url=bench.url, budget_s=20)
         self.store = Store(self.connection, namespace=bench.namespace, policy=POLICY, shebang=bench.url is not None)
         names = [path.name for path in resources.files("lua").iterdir() if path.name.endswith(".lua")]
-        loaded = {name.removesuffix(".lua"): _script(name.removesuffix(".lua"), bench.url is not None) for name in names}
+        loaded = {
+            name.removesuffix(".lua"): _script(name.removesuffix(".lua"), bench.url is not None) for name in names
+        }
         self.store._scripts._loaded.update(loaded)
 
     async def set_clock(self, now: int) -> None:

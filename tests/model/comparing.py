@@ -67,9 +67,7 @@ class Differences:
         found = []
         for name, workflow in self._model.workflows.items():
             document = await self._store.workflow(name)
-            found += differing(
-                f"workflow {name}", workflow_of_store(document), workflow_of(workflow, self._model)
-            )
+            found += differing(f"workflow {name}", workflow_of_store(document), workflow_of(workflow, self._model))
         return found
 
 
@@ -81,7 +79,19 @@ def differing(what: str, actual: Mapping[str, Any], expected: Mapping[str, Any])
 
 def job_of(job: Job, model: Model) -> dict[str, Any]:
     beats = job.status == "running" and job.alive_until > model.now
-    names = ("run", "status", "reason", "queue", "priority", "attempts", "exit_code", "signal", "error", "worker", "workflow")
+    names = (
+        "run",
+        "status",
+        "reason",
+        "queue",
+        "priority",
+        "attempts",
+        "exit_code",
+        "signal",
+        "error",
+        "worker",
+        "workflow",
+    )
     times = ("created_at", "run_at", "deadline_at", "expires_at", "started_at", "finished_at", "cancel_requested_at")
     parents = [(edge.job, edge.when, model.jobs.get(edge.job)) for edge in job.new.depends_on]
     return {

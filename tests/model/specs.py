@@ -34,7 +34,15 @@ TIMES: list[dict[str, int]] = [
     {"in_ms": 2 * MINUTE},
     {"in_ms": -MINUTE},
 ]
-MOMENTS = [None, None, None, Moment(after_ms=MINUTE), Moment(after_ms=5 * MINUTE), Moment(at_ms=3 * MINUTE), Moment(at_ms=-1)]
+MOMENTS = [
+    None,
+    None,
+    None,
+    Moment(after_ms=MINUTE),
+    Moment(after_ms=5 * MINUTE),
+    Moment(at_ms=3 * MINUTE),
+    Moment(at_ms=-1),
+]
 """Those that are no lengths of time count from now."""
 
 

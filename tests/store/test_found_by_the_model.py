@@ -2,7 +2,7 @@
 
 from builders import after, claim, finish, jobs, new_job, submit
 from bulk_actions import act
-from expiring import LATER, PAST, SOON, changed, ended
+from expiring import LATER, SOON, changed, ended
 from unique_keys import unique
 
 from workron import ids
@@ -65,5 +65,7 @@ async def test_a_job_skipped_with_its_parent_in_one_submission_says_how_that_end
     (done,) = await submit(store, new_job())
     await finish(store, (await claim(store))[0])
     parent, child = ids.new_ids(2)
-    await submit(store, new_job(id=parent, depends_on=after(done, when=When.FAILED)), new_job(id=child, depends_on=after(parent)))
+    await submit(
+        store, new_job(id=parent, depends_on=after(done, when=When.FAILED)), new_job(id=child, depends_on=after(parent))
+    )
     assert (await store.job(child)).error == f"skipped: it depends on {parent}, which ended skipped"
