@@ -64,7 +64,7 @@ class Driver(RuleBasedStateMachine):
     def to_the_end(self) -> None:
         """Run what is left: see the machine."""
 
-    # --- calls ----------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def do(
         self,
@@ -122,7 +122,7 @@ class Driver(RuleBasedStateMachine):
         """One of the last ones."""
         return among[-1 - pick % len(among)]
 
-    # --- comparing ---
+    # --- comparing --------------------------------------------------------------------------------
 
     @invariant()
     def all_is_as_the_model_says(self) -> None:

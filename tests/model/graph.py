@@ -1,7 +1,7 @@
 """The model's rules for jobs that depend on each other: dependencies, cascades, workflows.
 
-What a job's end means for others waits in `walks` until somebody calls `propagate`; what all that have ended mean for their
-workflows is settled at the end of each call, by `_settle`.
+What a job's end means for others waits in `walks` until somebody calls `propagate`; what all that have ended mean for
+their workflows is settled at the end of each call, by `_settle`.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from workron.models import When
 class Graph(Transitions):
     """All that is stored, with the rules between jobs."""
 
-    # --- dependencies ---
+    # --- dependencies -----------------------------------------------------------------------------
 
     def _edge(self, parent: Job, when: str) -> str | None:
         """What stands open of an edge: nothing when it is satisfied, `when` while it can be, `!when` when it can't."""
@@ -48,7 +48,7 @@ class Graph(Transitions):
             self._move(child, self._ready(child))
 
     def _rearm(self, job: Job) -> None:
-        """Have a skipped job wait anew. Nobody has asked for it by its name: it must not take a unique key from others."""
+        """Have a skipped job wait anew. Nobody has named it: it must not take a unique key from others."""
         job.run += 1
         job.finished_at = job.reason = job.error = job.caused_by = None
         self._move(job, "blocked", asked=False)
@@ -86,7 +86,7 @@ class Graph(Transitions):
         if not job.ended and (job.status != "running" or job.cancel_requested_at is None):
             self._cancel(job, error, caused_by)
 
-    # --- workflows ------------------------------------------------------------------------------------------------------
+    # --- workflows --------------------------------------------------------------------------------
 
     def counts(self, workflow: Workflow) -> Counter[str]:
         return counted([self.jobs[one] for one in workflow.jobs if one in self.jobs]) + workflow.gone
@@ -97,7 +97,7 @@ class Graph(Transitions):
         return sum(not job.ended for job in jobs)
 
     def _stop_all(self, workflow: Workflow | None) -> None:
-        """Cancel the jobs of a stopped workflow; those that run only if somebody has cancelled it, the final job never."""
+        """Cancel the jobs of a stopped workflow: those that run if somebody has cancelled it, the final job never."""
         if workflow is None or workflow.stopped is None or workflow.stop_at is None:
             return
         how, cause = workflow.stopped
@@ -109,7 +109,7 @@ class Graph(Transitions):
         workflow.stop_at = None
 
     def _settle(self) -> None:
-        """Start a final job when all others have ended, or have it wait and run once more when one of them runs again."""
+        """Start a final job when all others have ended; have it run once more when one of them does."""
         while self._stirred:
             stirred, self._stirred = self._stirred, {}
             for name, what in stirred.items():

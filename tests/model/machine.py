@@ -1,7 +1,7 @@
-"""The machine that drives model and store together: every rule is a call, made at both, whose answers have to be equal.
+"""The machine that drives model and store together: each rule is a call, made at both, whose answers have to be equal.
 
-A reply may be lost: the call was made, its caller knows nothing, and makes it again. A call may also come once more, long
-after it was answered. In the end all that is left is run, and has to end.
+A reply may be lost: the call was made, its caller knows nothing, and makes it again. A call may also come once more,
+long after it was answered. In the end all that is left is run, and has to end.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ FIRST_ID: Final = 10**36
 class Machine(Driver):
     """All that can be asked of a scheduler."""
 
-    # --- submitting -----------------------------------------------------------------------------------------------------
+    # --- submitting -------------------------------------------------------------------------------
 
     def _jobs(self, asked: Sequence[Spec]) -> list[NewJob]:
         fresh = ids.ids_from(ids.encode(FIRST_ID + 1000 * next(self.numbers)), len(asked))
@@ -86,7 +86,7 @@ class Machine(Driver):
     def add(self, asked: list[Spec], which: int, lost: bool) -> None:
         self._submit("add", self._jobs(asked), lost, add=self.pick(self.workflows, which))
 
-    # --- a worker -------------------------------------------------------------------------------------------------------
+    # --- a worker ---------------------------------------------------------------------------------
 
     @rule(queues=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 2, 5]), worker=st.sampled_from("ab"), lost=LOST)
     def claim(self, queues: list[str], limit: int, worker: str, lost: bool) -> None:
@@ -150,7 +150,7 @@ class Machine(Driver):
 
         self.do(f"heartbeat {job_id} {fence}", real, lambda: self.model.heartbeat(job_id, fence))
 
-    # --- steering -------------------------------------------------------------------------------------------------------
+    # --- steering ---------------------------------------------------------------------------------
 
     @rule(which=PICK, run=st.sampled_from([None, "seen", "seen", 2]), cascade=st.booleans(), lost=LOST)
     def cancel(self, which: int, run: Any, cascade: bool, lost: bool) -> None:
@@ -220,7 +220,7 @@ class Machine(Driver):
 
         self.do(f"{verb} all of {queue}, to {to}", real, lambda: self.model.act(verb, queue, to))
 
-    # --- time, and the reaper -------------------------------------------------------------------------------------------
+    # --- time, and the reaper ---------------------------------------------------------------------
 
     @rule(minutes=st.sampled_from([1, 1, 2, 3, 4, 10, 40]))
     def pass_time(self, minutes: int) -> None:
@@ -257,7 +257,7 @@ class Machine(Driver):
         what, real, model = self.pick(self.calls, which)
         self.do(what, real, model)
 
-    # --- the end ---
+    # --- the end ----------------------------------------------------------------------------------
 
     def to_the_end(self) -> None:
         """Run what is left: everything ends then, and is as the model says."""
@@ -273,12 +273,8 @@ class Machine(Driver):
                 self.end(job_id, fence, SUCCESS, False)
             self.pass_time(10)
         else:
-            left = [
-                (job.id, job.status, job.open, [self.model.jobs.get(p) for p in job.open])
-                for job in self.model.jobs.values()
-                if not job.ended
-            ]
-            raise AssertionError(f"not ended: {left}, {self.model.walks}")
+            left = [job for job in self.model.jobs.values() if not job.ended]
+            raise AssertionError(f"not ended: {left}")
         self.propagate()
         self.all_is_as_the_model_says()
         self.audit()

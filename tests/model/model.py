@@ -2,9 +2,11 @@
 
     state → transitions → graph → submitting → steering → model         read them in this order
 
-No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is left to
-chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks that it may
-be so.
+No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
+left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
+that it may be so.
+
+Not in it: arrays, schedules, parked claims, rates, output and progress, submissions of more than one call, retention.
 """
 
 from collections.abc import Sequence
@@ -27,13 +29,15 @@ class Model(Steering):
         self.last_pass: int | None = None
         self.reap_after = 0
 
-    # --- attempts -------------------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def claim(
         self, worker: str, request: str, queues: Sequence[str], limit: int, floor: int, chosen: Sequence[str] = ()
     ) -> list[tuple[str, int, int]]:
-        """Lease up to `limit` jobs to a worker: id, fence and attempt of each. A repeated request gets the same ones, one
-        that was overtaken gets none. `chosen`: whom the store took, where several could have been the next one.
+        """Lease up to `limit` jobs to a worker: id, fence and attempt of each.
+
+        A repeated request gets the same ones, one that was overtaken gets none. `chosen`: whom the store took, where
+        several could have been the next one.
         """
         last, held, until = self.requests.get(worker, ("", [], 0))
         if last and until > self.now:
@@ -98,7 +102,7 @@ class Model(Steering):
         return "lost"
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None = None) -> tuple[str, str | None]:
-        """Record how an attempt ended, under its fence. `wait_ms`: what was left to chance of the wait before the next one."""
+        """Record how an attempt ended, under its fence. `wait_ms`: how long the store has the next one wait."""
         job = self.jobs.get(job_id)
         if job is None:
             return "unknown", None
@@ -149,7 +153,7 @@ class Model(Steering):
             return status
         return None
 
-    # --- the reaper -----------------------------------------------------------------------------------------------------
+    # --- the reaper -------------------------------------------------------------------------------
 
     def _promote(self) -> None:
         """Make due jobs pending, and act on timers that have come, in the order of their times."""
@@ -175,8 +179,9 @@ class Model(Steering):
             self.propagate()
 
     def reap(self) -> tuple[int, int] | None:
-        """Take back what silent workers held: how many jobs go on, and have ended. Nobody is lost for one lease after a time in
-        which nobody looked (None): then workers could not be heard either.
+        """Take back what silent workers held: how many jobs go on, and have ended.
+
+        Nobody is lost for one lease after a time in which nobody looked (None): workers could not be heard then.
         """
         last, self.last_pass = self.last_pass, self.now
         if last is not None and self.now - last > max(3 * self.policy.pass_ms, 3000):

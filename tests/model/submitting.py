@@ -60,7 +60,7 @@ class Submissions(Graph):
     def _meet_holders(
         self, jobs: Sequence[NewJob], workflow: str | None
     ) -> tuple[list[NewJob], dict[str, str], dict[str, str]]:
-        """What becomes of jobs whose unique key another one holds: those kept, those returned, and whom they replace."""
+        """What becomes of jobs whose unique key is held: those kept, those returned, and whom they replace."""
         kept, instead, replaced = list(jobs), {}, {}
         for job in [job for job in jobs if job.unique]:
             assert job.unique

@@ -1,6 +1,6 @@
 """The model's rules for one job: how it moves, and how it ends. What that means for others: `graph`.
 
-A job moves by `_move` alone: there it gives back and takes its unique key, tells its workflow, and gets its place in line.
+A job moves by `_move` alone: there it gives back and takes its unique key, tells its workflow, gets its place in line.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class Transitions:
         self.finals: list[str] = []
         """Final jobs that the last call started: of several, which one comes first is not said."""
 
-    # --- moving ---------------------------------------------------------------------------------------------------------
+    # --- moving -----------------------------------------------------------------------------------
 
     def _ready(self, job: Job) -> str:
         return "scheduled" if job.run_at and job.run_at > self.now else "pending"
@@ -82,7 +82,7 @@ class Transitions:
         return job if job and until > self.now and not job.ended and job.run == run else None
 
     def _tell_timers(self, job: Job, was: str, to: str) -> None:
-        """Lengths of time count from the submission, and anew from each further run; moments that have passed are dropped."""
+        """Lengths of time count from the submission, and anew from a further run; moments that have passed go."""
         if to in ENDED or was not in ("new", *ENDED):
             return
         again = was != "new"
@@ -151,7 +151,7 @@ class Transitions:
             self.walks.append(("stop", workflow.id))
         workflow.stop_at = 0
 
-    # --- ends -----------------------------------------------------------------------------------------------------------
+    # --- ends -------------------------------------------------------------------------------------
 
     def _end(self, job: Job, status: str, *, fence: int | None = None, **outcome: Any) -> None:
         """End a job. `fence`: of the attempt whose own result this is."""
@@ -166,8 +166,10 @@ class Transitions:
             setattr(job, name, outcome.get(name))
 
     def _conclude(self, job: Job, outcome: dict[str, Any], wait_ms: int | None = None) -> str:
-        """Decide what an ended attempt means: after an accepted cancel every end is `cancelled`, then a missed deadline fails
-        the job, then the outcome decides. A lost attempt goes back at once, a failed one after its wait.
+        """Decide what an ended attempt means: done, another attempt, or the end.
+
+        After an accepted cancel every end is `cancelled`, after a missed deadline `failed`. A lost attempt goes back at
+        once, a failed one after its wait.
         """
         final = outcome.pop("final", False)
         if job.cancel_requested_at is not None:
@@ -226,7 +228,7 @@ class Transitions:
         self._to_visit(job)
 
     def _expire(self, kind: str, job: Job) -> None:
-        """A timer has come: who waits ends, who runs past its deadline is stopped; `expires` is over with the first start."""
+        """A timer has come: who waits ends, who runs past its deadline is stopped; a start is in time for good."""
         if job.ended:
             return
         told = "not done by its deadline" if kind == "deadline" else "not started in time"
