@@ -26,9 +26,10 @@ class Steering(Submissions):
             raise Refused("Conflict")
         if cascade and job.children:
             self._push_cascade(job, max(self.now, job.cascade))
-        word = "cancelled" if job.ended else self._cancel(job)
+        nothing_new = job.ended
+        word = "cancelled" if nothing_new else self._cancel(job)
         self._settle()
-        if cascade or word == "cancelled":
+        if cascade or (word == "cancelled" and not nothing_new):
             self.propagate()
         return word
 
