@@ -2,7 +2,7 @@
 
 from builders import after, claim, finish, jobs, new_job, submit
 from bulk_actions import act
-from expiring import LATER, PAST, SOON, changed, ended
+from expiring import LATER, SOON, changed, ended
 from unique_keys import unique
 
 from workron import ids
