@@ -45,6 +45,7 @@ from workron.store import Store
 from .history import History
 from .http import URL
 from .timeline import Process
+from .witnesses import Witnesses
 from .work import Commands
 
 SCHEDULE: Final = "every-minute"
@@ -63,7 +64,9 @@ class World(Protocol):
     """What actors need of the world around them."""
 
     history: History
+    witnesses: Witnesses
     known: list[str]
+    errors: list[str]
 
     def store(self, process: Process) -> Store: ...
 
@@ -105,6 +108,7 @@ async def reaper(world: World, process: Process, every_s: float) -> None:
         return found
 
     store.glance.look = look_and_tell  # type: ignore[method-assign]
+    world.witnesses.enter(process, lambda: store.upkeep._beat)
     await Reaper(store, every_s=every_s).run(asyncio.Event())
 
 

@@ -66,7 +66,7 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
         Edit(
             "lib/core.lua",
             "    redis.call('RPUSH', P .. 'propagate', job.id)\n",
-            "    redis.call('RPUSH', P .. 'propagate', job.id)\n    redis.call('PEXPIRE', P .. 'propagate', '400')\n",
+            "    redis.call('RPUSH', P .. 'propagate', job.id)\n    redis.call('PEXPIRE', P .. 'propagate', '100')\n",
         ),
     ),
     # Only success gives the key back.

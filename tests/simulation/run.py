@@ -71,7 +71,13 @@ def _drain(world: World) -> float:
 def _judge(world: World, waited_s: float) -> list[str]:
     """Return what was broken of the promise, the first time that each was."""
     history = world.history
-    problems = [*history.problems, *world.timeline.broken, *world.errors, *history.lost()]
+    problems = [
+        *history.problems,
+        *world.timeline.broken,
+        *world.errors,
+        *history.lost(),
+        *world.witnesses.unreported(),
+    ]
     unfinished = history.unfinished()
     problems += [f"{one} {waited_s:.0f} s after the storm" for one in unfinished]
     if not unfinished and not world.is_quiet():

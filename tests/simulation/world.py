@@ -22,6 +22,7 @@ from .network import Client as Redis
 from .network import Network, Wire
 from .timeline import Process, Timeline
 from .weather import Blow, Fate, Weather, blows
+from .witnesses import Witnesses
 
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"
@@ -42,12 +43,12 @@ class World:
         self.weather = Weather(seeded(f"weather {seed}"))
         self.network = Network(timeline, self.server, self.weather)
         self.history = History(self.server, self.keys, POLICY.lease_ms)
+        self.witnesses = Witnesses(self.server, self.keys)
         self.history.moved = lambda job_id, how: self.network.note("", job_id, how)
         self.network.applied = self._applied
         self.network.deadly = lambda process: self._replace(process, self.random.choice((0.1, 1.0, 6.0)))
         self.known: list[str] = []
         """Jobs that clients were told of."""
-        self.rolled_back = False
         self._latest_skew_s = 0.0
         self.errors: list[str] = []
         """What scripts were answered with that nobody should see."""
@@ -209,11 +210,11 @@ class World:
         state, told = self.server.state(), self.history.save()
 
         def restart() -> None:
-            self.rolled_back = True
             self.network.restart(blow.length_s, state)
             self.history.roll_back(told)
+            self.witnesses.rolled_back()
 
-        self.timeline.after(self.random.choice((0.01, 0.1, 1.0, 3.0)), restart)
+        self.timeline.after(self.random.choice((0.01, 0.3, 2.0, 6.0)), restart)
 
 
 def _settings() -> Settings:
