@@ -40,8 +40,9 @@ for at = 5, #ARGV, 2 do
   answer[#answer + 1] = beat(ARGV[at], ARGV[at + 1])
 end
 if about ~= '' then
-  redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms)
-  redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- the worker's own clock may be wrong
+  if redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms) > 0 then
+    redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- its first heartbeat: the worker's own clock may be wrong
+  end
   redis.call('PEXPIRE', own_key, int(WORKER_SHOWN_MS))
   redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
 end

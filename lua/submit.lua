@@ -39,18 +39,31 @@ local function erase(jobs)
 end
 
 local fresh = {} -- queue → jobs of this call that wait for nothing
+local mixed = {} -- queue → true: others of this call stand in its lists already, so that these go there, too, in their order
+
+-- Have jobs of a queue stand in its lists in the order in which they came, also those that were to be handed out.
+local function mix(queue)
+  for _, job in ipairs(fresh[queue] or {}) do
+    enter(job, 'pending')
+  end
+  fresh[queue], mixed[queue] = nil, true
+end
 
 local function enter_jobs(jobs)
   local ids, queues = {}, {}
   for _, job in ipairs(jobs) do
-    if job.status == 'pending' and not job.holds then
+    if job.status == 'pending' and not job.holds and not mixed[job.queue] then
       append(fresh, job.queue, job)
     else
+      if job.status == 'pending' and not string.find(job.holds or '', 'c', 1, true) then -- these come later: see slots
+        mix(job.queue)
+      end
       arrive(job, job.broken and 'blocked' or job.status)
     end
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
+      job.status = 'skipped' -- again: `arrive` has said where it was for a moment
     end
     ids[#ids + 1] = job.id
     queues[job.queue] = true
@@ -89,9 +102,14 @@ local function is_replaceable(other)
   return not other.status or not (is_array(other) and array_row(other.id).started)
 end
 
--- Whether jobs were stored before that have these ids: the reply to this very call was lost then.
+-- Whether jobs were stored before that have these ids: the reply to this very call was lost then. One is enough: others may
+-- have been deleted meanwhile.
 local function is_repeat(jobs)
-  if redis.call('EXISTS', job_key(jobs[1].id)) == 1 then
+  local keys = {}
+  for i, job in ipairs(jobs) do
+    keys[i] = job_key(job.id)
+  end
+  if redis.call('EXISTS', unpack(keys)) > 0 then
     return true
   end
   return jobs[2] and jobs[1].unique and was_returned(jobs[1].id)

@@ -160,7 +160,7 @@ class Attempt:
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
-        self._claimed_at_s = self._loop.time()
+        self.alone_until_s: Final = self._loop.time() + 2 * self.patience_s if self.is_suspect else 0.0
         self.task = self._loop.create_task(self._run())
 
     @property
@@ -171,7 +171,7 @@ class Attempt:
     @property
     def wants_to_be_alone(self) -> bool:
         """Whether nothing else is to be started: a suspect has not run for long yet. Most that kill do so soon."""
-        return self._loop.time() < self._claimed_at_s + 2 * self.patience_s
+        return self._loop.time() < self.alone_until_s
 
     @property
     def stopped(self) -> bool:

@@ -272,6 +272,8 @@ class Worker:
         self._log.debug("job started", job=claim.id, attempt=claim.attempt)
         attempt = self._executor.start(claim, deadline)
         self._held[claim.fence] = attempt
+        if attempt.is_suspect:
+            asyncio.get_running_loop().call_at(attempt.alone_until_s + 0.01, self._look_again)
         self._cancels.begun(attempt)
         attempt.task.add_done_callback(lambda task: self._on_end(attempt, task))
 

@@ -123,7 +123,25 @@ local function give_back(id, fence)
   return 'pending'
 end
 
-local SHORT_LIST = 10000
+local SHORT_LIST, SHORT_LIST_OF_MANY = 10000, 100 -- one job leaves it alone, or many do in one call
+
+-- Take a pending job out of its list. In a long one the id stays and the claim drops it; a short one is kept clean: should the
+-- job wait there once more, it would have its old place.
+local function leave_list(job, longest)
+  local list = queue_key(job.queue) .. ':pending:' .. job.priority
+  local new = pushes[list] or {}
+  for at = #new, 1, -1 do
+    if new[at] == job.id then
+      table.remove(new, at)
+    end
+  end
+  if #new == 0 then
+    pushes[list] = nil
+  end
+  if redis.call('LLEN', list) <= longest then
+    redis.call('LREM', list, '1', job.id)
+  end
+end
 
 -- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by`: of many that are
 -- cancelled together, why (`error`, `caused_by`).
@@ -137,11 +155,7 @@ local function cancel(job, by)
     return true
   end
   if job.status == 'pending' then
-    -- In a long list the id stays and the claim drops it; a short one is kept clean.
-    local list = queue_key(job.queue) .. ':pending:' .. job.priority
-    if redis.call('LLEN', list) <= (by and SHORT_LIST / 100 or SHORT_LIST) then
-      redis.call('LREM', list, '1', job.id)
-    end
+    leave_list(job, by and SHORT_LIST_OF_MANY or SHORT_LIST)
   end
   redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
   by = by or {}

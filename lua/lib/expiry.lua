@@ -4,10 +4,16 @@
 -- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.
 
 local ended_here = false -- whether a job has ended: its dependents are to be visited
+local ring_safely, in_time
+
+do
 
 -- End a job that waits. How its last attempt ended stays.
 local function expire_waiting(job, status, what)
   local last = redis.call('HMGET', job_key(job.id), 'exit_code', 'signal', 'error')
+  if job.status == 'pending' then
+    leave_list(job, SHORT_LIST_OF_MANY)
+  end
   local told = 'expired: ' .. what .. (last[3] and '\n' .. last[3] or '')
   end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
   ended_here = true
@@ -55,7 +61,7 @@ local function ring(kind, id)
 end
 
 -- Act on a timer that has come, a member of `due`.
-local function ring_safely(kind, id)
+function ring_safely(kind, id)
   if not pcall(ring, kind, id) then
     quarantine(id)
     index(DUE, kind .. ' ' .. id, false)
@@ -64,7 +70,7 @@ end
 
 -- Whether a pending job may still start; if not, it ends here. Its timer may have come a moment ago, or have to wait for
 -- those before it.
-local function in_time(id, holds)
+function in_time(id, holds)
   if not has_timers(holds) then
     return true
   end
@@ -77,4 +83,6 @@ local function in_time(id, holds)
     end
   end
   return true
+end
+
 end

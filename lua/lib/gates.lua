@@ -6,17 +6,21 @@
 -- (LIST) has the times of its last starts, as many as its rate allows.
 
 local gate_due_ms -- until a start is allowed again in a queue that this call has looked at
+local is_gated, note_gate, room_in, note_starts
+
+do
+
 local starts = {} -- queue → starts of this call that its count does not have yet
 local MOST_NAMED = 50
 
 -- Whether a queue has a gate.
-local function is_gated(queue)
+function is_gated(queue)
   local gated = meta_now()[2]
   return gated and (gated == '*' or string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true))
 end
 
 -- Note whether a queue has a gate.
-local function note_gate(queue, has_gate)
+function note_gate(queue, has_gate)
   local gated = {}
   if meta_now()[2] == '*' then
     return
@@ -55,7 +59,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
 end
 
 -- How many jobs of a gated queue may start now, of those wanted.
-local function room_in(queue, wanted)
+function room_in(queue, wanted)
   local paused, most, running, jobs, per_ms = unpack(
     redis.call('HMGET', queue_key(queue), 'paused', 'max_running', 'running', 'rate_jobs', 'rate_per_ms'))
   if paused then
@@ -72,7 +76,7 @@ local function room_in(queue, wanted)
 end
 
 -- Note starts in a gated queue.
-local function note_starts(queue, number)
+function note_starts(queue, number)
   starts[queue] = (starts[queue] or 0) + number
   local jobs, per_ms = unpack(redis.call('HMGET', queue_key(queue), 'rate_jobs', 'rate_per_ms'))
   if jobs then
@@ -90,4 +94,6 @@ end
 AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   starts = {}
   return false
+end
+
 end

@@ -50,12 +50,12 @@ function too_many(limits, sizes)
   for queue, size in pairs(sizes) do
     local row = queue_row(queue)
     local most = row.most or limits.most
-    if most and row.waiting + size > tonumber(most) then
+    if most and size > 0 and row.waiting + size > tonumber(most) then -- else as many are replaced
       return refusal(queue, most, row.waiting, size)
     end
     total = total + size
   end
-  if limits.most_in_all and limits.waiting + total > tonumber(limits.most_in_all) then
+  if limits.most_in_all and total > 0 and limits.waiting + total > tonumber(limits.most_in_all) then
     return refusal('', limits.most_in_all, limits.waiting, total)
   end
   return nil

@@ -89,6 +89,9 @@ function STEER.move(job, queue, priority)
     return nil, 'its submission is not complete'
   end
   local status = job.status
+  if status == 'pending' then
+    leave_list(job, SHORT_LIST_OF_MANY)
+  end
   local in_line = status == 'pending' and job.holds and string.find(job.holds, 'c', 1, true)
   if in_line then
     HOLDERS.c(job, status, 'blocked')

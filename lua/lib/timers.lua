@@ -6,6 +6,9 @@
 -- `due` has the member `deadline <id>` or `expires <id>` (see expiry).
 
 local DUE = P .. 'due'
+local has_timers, expired_at, must_stop
+
+do
 
 local function set_timer(job, kind, at)
   index(DUE, kind .. ' ' .. job.id, at)
@@ -62,18 +65,18 @@ function HOLDERS.t(job, from, to)
   end
 end
 
-local function has_timers(holds)
+function has_timers(holds)
   return holds and string.find(holds, 't', 1, true)
 end
 
 -- When the deadline of a job passed while it ran, so that it is being stopped; false if it did not.
-local function expired_at(job)
+function expired_at(job)
   return has_timers(job.holds) and job.expired_at
 end
 
 -- Which of these moments comes first (each may be missing): an attempt's `timeout`, or that its job was `cancelled` or
 -- `expired`; and by when, `stop_ms` later, its command has to be gone. nil where it may run on.
-local function must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
+function must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
   local why, since = timeout_at and 'timeout', timeout_at
   if cancelled_at and not (since and since <= cancelled_at) then
     why, since = 'cancelled', cancelled_at
@@ -82,4 +85,6 @@ local function must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
     why, since = 'expired', overrun_at
   end
   return why, since and since + stop_ms
+end
+
 end

@@ -31,7 +31,7 @@ class Limited:
         size = max(path.stat().st_size for path in journal.iterdir())
         self._pids = [self.up.pids[name] for name in ("server", "supervisor")]
         for pid in self._pids:
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 30_000, NO_LIMIT))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 100_000, NO_LIMIT))
 
     def make_room(self) -> None:
         resource.prlimit(self._pids[1], resource.RLIMIT_FSIZE, (NO_LIMIT, NO_LIMIT))

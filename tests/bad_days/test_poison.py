@@ -96,6 +96,34 @@ async def test_a_worker_runs_the_last_attempt_of_a_job_with_which_another_was_lo
     assert (await store.output(suspect)).head == b""
 
 
+@pytest.mark.chaos
+async def test_a_long_job_with_which_a_worker_was_lost_does_not_keep_its_slots_from_the_others(
+    processes: Any, bench: Bench, wait_until: WaitUntil
+) -> None:
+    store = bench.store()
+    (suspect,) = await submit(store, new_job(command="sleep 60"))
+    await claim(store, worker="dies-at-once")
+    processes.reaper()
+    await wait_until(lambda: is_pending(store, suspect))
+    processes.worker(2)
+    await wait_until(lambda: runs(store, suspect))
+    (other,) = await submit(store, new_job())
+    await wait_until(lambda: is_done(store, other))
+    assert await runs(store, suspect)
+
+
+async def is_pending(store: Store, job_id: str) -> bool:
+    return (await store.job(job_id)).status is Status.PENDING
+
+
+async def runs(store: Store, job_id: str) -> bool:
+    return (await store.job(job_id)).status is Status.RUNNING
+
+
+async def is_done(store: Store, job_id: str) -> bool:
+    return (await store.job(job_id)).status is Status.DONE
+
+
 @pytest.mark.parametrize("limit", [1, 4])
 async def test_what_was_lost_twice_is_claimed_one_by_one_and_before_the_others(bench: Bench, limit: int) -> None:
     store = bench.store()

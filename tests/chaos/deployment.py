@@ -17,6 +17,8 @@ from commands import guardian_of
 from local_stack import ROOT, environment
 from ports import free_port
 
+from workron.addresses import http_ok
+
 API_KEY: Final = "the-key-of-the-chaos-harness"
 PACKAGES: Final = ("api", "lua", "reaper", "workers", "workron")
 QUICK: Final = {
@@ -31,6 +33,7 @@ QUICK: Final = {
     "WORKRON_LOG_FORMAT": "json",
 }
 _DRAINED_S: Final = 30.0
+_REPLACED_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,20 @@ class Deployment:
                 else:
                     process.env.pop("PYTHONPATH", None)
                 process.signal(signal.SIGTERM)
+                await self._replaced(process)
+
+    async def _replaced(self, process: Process) -> None:
+        """Wait until another one is there, and an API ready; not for long: it may be frozen, or Redis away."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REPLACED_S):
                 await asyncio.sleep(0.5)
+                while not await self._is_ready(process):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+    async def _is_ready(self, process: Process) -> bool:
+        if process.expected_to_die:  # the old one
+            return False
+        return process not in self.apis or await http_ok("127.0.0.1", int(process.command[-1]), "/readyz")
 
     async def stop(self) -> None:
         """Ask all to end, workers first; kills what does not."""

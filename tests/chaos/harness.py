@@ -103,7 +103,7 @@ class Run:
             await asyncio.sleep(self._seconds)
 
     async def _until_one_is_done(self, load: Load, events: Events) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not any(events.ended(job_id) for job_id in load.acknowledged):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 

@@ -12,8 +12,15 @@ from ports import free_port
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-READY_S = 20.0
-OPTIONS = ("bind 127.0.0.1", "appendonly yes", "appendfsync always", 'save ""', "logfile redis.log")
+READY_S = 60.0
+OPTIONS = (
+    "bind 127.0.0.1",
+    "appendonly yes",
+    "appendfsync always",
+    "auto-aof-rewrite-min-size 8mb",
+    'save ""',
+    "logfile redis.log",
+)
 
 
 class Node:

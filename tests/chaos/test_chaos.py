@@ -19,7 +19,7 @@ from tests.running.probe import processes_of, wait_for
 pytestmark = [pytest.mark.chaos]
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
     account = await Run(tmp_path, seed=seed, seconds=120).run()

@@ -6,11 +6,10 @@ that a test takes meanwhile are rounded away.
 """
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
-
-import hashlib
 
 from servers import Bench
 

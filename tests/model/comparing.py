@@ -11,8 +11,6 @@ from workron.models import Job as Document
 from workron.models import QueueState
 from workron.models import Workflow as WorkflowDocument
 
-NEVER_CHANGED = ("new",)
-
 
 class Differences:
     """Reads the store, and tells in words where the model says otherwise."""

@@ -75,6 +75,13 @@ def _seen_from(now: int, moment: Moment | None) -> Moment | None:
     return moment if moment is None or moment.at_ms is None else Moment(at_ms=now + moment.at_ms)
 
 
+def told(job: NewJob) -> dict[str, Any]:
+    """What a job says, as far as it says anything."""
+    usual = NewJob("")
+    said = {name: getattr(job, name) for name in NewJob.__slots__}
+    return {name: value for name, value in said.items() if value != getattr(usual, name)}
+
+
 def _some(strategy: st.SearchStrategy[Any], often: int = 3) -> st.SearchStrategy[Any]:
     return st.one_of(*[st.none()] * often, strategy)
 
@@ -97,7 +104,7 @@ _uniques = st.builds(
 )
 jobs = st.builds(
     Spec,
-    parents=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(When)), max_size=2),
+    parents=st.lists(st.tuples(st.sampled_from(range(10)), st.sampled_from(When)), max_size=2),
     fields=_fields,
     time=st.sampled_from(TIMES),
     deadline=st.sampled_from(MOMENTS),

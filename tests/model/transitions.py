@@ -1,15 +1,13 @@
-"""The model's rules: what happens to a job, and to others because of it. What callers can ask for is in `model`.
+"""The model's rules for one job: how it moves, and how it ends. What that means for others: `graph`.
 
-A job moves by `_move` alone: there it gives back and takes its unique key, tells its workflow, and gets its place in line.
-What its end means for others waits in `walks` until somebody calls `propagate`; what all ended jobs mean for their
-workflows is settled at the end of each call, by `_settle`.
+A job moves by `_move` alone: there it gives back and takes its unique key, tells its workflow, gets its place in line.
 """
 
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
-from tests.model.state import ENDED, WAITING, Job, Policy, Queue, Slots, Workflow, counted
-from workron.models import Moment, OnFailure, Until, When
+from tests.model.state import ENDED, Job, Policy, Queue, Slots, Workflow
+from workron.models import Moment, OnFailure, Until
 
 REFUNDS = 10
 
@@ -32,7 +30,7 @@ class Transitions:
         self.finals: list[str] = []
         """Final jobs that the last call started: of several, which one comes first is not said."""
 
-    # --- moving ---------------------------------------------------------------------------------------------------------
+    # --- moving -----------------------------------------------------------------------------------
 
     def _ready(self, job: Job) -> str:
         return "scheduled" if job.run_at and job.run_at > self.now else "pending"
@@ -84,7 +82,7 @@ class Transitions:
         return job if job and until > self.now and not job.ended and job.run == run else None
 
     def _tell_timers(self, job: Job, was: str, to: str) -> None:
-        """Lengths of time count from the submission, and anew from each further run; moments that have passed are dropped."""
+        """Lengths of time count from the submission, and anew from a further run; moments that have passed go."""
         if to in ENDED or was not in ("new", *ENDED):
             return
         again = was != "new"
@@ -115,7 +113,45 @@ class Transitions:
     def _free_slots(self, key: str) -> int:
         return self.slots[key].limit - sum(job.status == "running" for job in self._of_key(key))
 
-    # --- ends -----------------------------------------------------------------------------------------------------------
+    def _tell_workflow(self, job: Job, was: str, to: str) -> str:
+        """The first job that fails for good stops a workflow that says so; a further run has it go on."""
+        workflow = self.workflows.get(job.workflow or "")
+        if workflow is None or not workflow.has_hands:
+            return to
+        if job.new.final:
+            if was == "new":
+                workflow.final = job.id
+            if was == "new" or was in ENDED or to in ENDED:
+                again = was != "new" and to in ENDED and to != "cancelled"
+                self._stir(workflow, "again" if again else "ended")
+            return "blocked" if was == "new" else to
+        if was == "new":
+            return to
+        if to in ENDED:
+            self._stir(workflow, "ended")
+            if to == "failed" and workflow.on_failure is OnFailure.STOP and workflow.stopped is None:
+                workflow.stopped = ("failed", job.id)
+                self._go_on_stopping(workflow)
+        elif was in ENDED:
+            self._stirred[workflow.id] = "again"
+            self._resume(job)
+        return to
+
+    def _stir(self, workflow: Workflow, what: str) -> None:
+        if what == "again" or workflow.id not in self._stirred:
+            self._stirred[workflow.id] = what
+
+    def _resume(self, job: Job) -> None:
+        workflow = self.workflows.get(job.workflow or "")
+        if workflow and workflow.stop_at is None:
+            workflow.stopped = None
+
+    def _go_on_stopping(self, workflow: Workflow) -> None:
+        if workflow.stop_at is None:
+            self.walks.append(("stop", workflow.id))
+        workflow.stop_at = 0
+
+    # --- ends -------------------------------------------------------------------------------------
 
     def _end(self, job: Job, status: str, *, fence: int | None = None, **outcome: Any) -> None:
         """End a job. `fence`: of the attempt whose own result this is."""
@@ -130,8 +166,10 @@ class Transitions:
             setattr(job, name, outcome.get(name))
 
     def _conclude(self, job: Job, outcome: dict[str, Any], wait_ms: int | None = None) -> str:
-        """Decide what an ended attempt means: after an accepted cancel every end is `cancelled`, then a missed deadline fails
-        the job, then the outcome decides. A lost attempt goes back at once, a failed one after its wait.
+        """Decide what an ended attempt means: done, another attempt, or the end.
+
+        After an accepted cancel every end is `cancelled`, after a missed deadline `failed`. A lost attempt goes back at
+        once, a failed one after its wait.
         """
         final = outcome.pop("final", False)
         if job.cancel_requested_at is not None:
@@ -145,7 +183,7 @@ class Transitions:
         elif final or job.attempts >= job.max_attempts:
             self._end(job, "failed", **outcome)
         else:
-            self._requeue(job, outcome, wait_ms)
+            self._requeue(job, outcome, None if outcome["reason"] == "worker_lost" else wait_ms)
         return job.status
 
     def _requeue(self, job: Job, outcome: dict[str, Any], wait_ms: int | None) -> None:
@@ -190,7 +228,7 @@ class Transitions:
         self._to_visit(job)
 
     def _expire(self, kind: str, job: Job) -> None:
-        """A timer has come: who waits ends, who runs past its deadline is stopped; `expires` is over with the first start."""
+        """A timer has come: who waits ends, who runs past its deadline is stopped; a start is in time for good."""
         if job.ended:
             return
         told = "not done by its deadline" if kind == "deadline" else "not started in time"
@@ -204,160 +242,7 @@ class Transitions:
         elif job.attempts == 0:
             self._end(job, "cancelled", **last)
 
-    # --- dependencies ---------------------------------------------------------------------------------------------------
-
-    def _edge(self, parent: Job, when: str) -> str | None:
-        """What stands open of an edge: nothing when it is satisfied, `when` while it can be, `!when` when it can't."""
-        if not parent.ended:
-            return when
-        return None if when in (When.FINISHED, parent.status) else f"!{when}"
-
-    def _skip(self, job: Job, parent: Job) -> None:
-        error = f"skipped: it depends on {parent.id}, which ended {parent.status}"
-        self._end(job, "skipped", reason="upstream", error=error, caused_by=parent.id)
-
     def _to_visit(self, job: Job) -> None:
         if job.children and not job.to_visit:
             job.to_visit = True
             self.walks.append(("edges", job.id))
-
-    def _visit(self, parent: Job, when: str, child: Job | None) -> None:
-        """Bring an edge, and then the child, to what the parent's present status demands."""
-        if child is None or child.status not in ("blocked", "skipped", "cancelled"):
-            return
-        was, now = child.open.get(parent.id), self._edge(parent, when)
-        if was == now or (was is None and child.status == "cancelled"):
-            return
-        broken = len(child.broken)
-        if now is None:
-            del child.open[parent.id]
-        else:
-            child.open[parent.id] = now
-        if child.status == "blocked" and child.broken:
-            self._skip(child, parent)
-        elif len(child.broken) != broken and child.caused_by not in child.broken:
-            child.caused_by = child.broken[0] if child.broken else None
-        if child.status == "skipped" and not child.broken:
-            self._rearm(child)
-        if child.status == "blocked" and not child.open and not child.new.final:
-            self._move(child, self._ready(child))
-
-    def _rearm(self, job: Job) -> None:
-        """Have a skipped job wait anew. Nobody has asked for it by its name: it must not take a unique key from others."""
-        job.run += 1
-        job.finished_at = job.reason = job.error = job.caused_by = None
-        self._move(job, "blocked", asked=False)
-        self._to_visit(job)
-
-    def propagate(self) -> None:
-        """Tell dependents of all that has ended, or runs anew; go on with cascades and stops."""
-        while self.walks:
-            kind, of = self.walks[0]
-            if kind == "edges" and (parent := self.jobs.get(of)) and parent.to_visit:
-                for when, child in parent.children:
-                    self._visit(parent, when, self.jobs.get(child))
-                parent.to_visit = False
-            elif kind == "cascade" and (parent := self.jobs.get(of)) and parent.cascading:
-                for _, child in parent.children:
-                    self._cascade_to(self.jobs.get(child), parent)
-                parent.cascading = False
-            elif kind == "stop":
-                self._stop_all(self.workflows.get(of))
-            self.walks.popleft()
-        self._settle()
-
-    def _push_cascade(self, job: Job, token: int) -> None:
-        job.cascade, job.cascading = token, True
-        self.walks.append(("cascade", job.id))
-
-    def _cascade_to(self, job: Job | None, parent: Job) -> None:
-        if job is None or job.cascade >= parent.cascade:
-            return
-        if job.children:
-            self._push_cascade(job, parent.cascade)
-        self._cancel_any(job, f"cancelled with {parent.id}, on which it depends", parent.id)
-
-    def _cancel_any(self, job: Job, error: str, caused_by: str | None = None) -> None:
-        if not job.ended and (job.status != "running" or job.cancel_requested_at is None):
-            self._cancel(job, error, caused_by)
-
-    # --- workflows ------------------------------------------------------------------------------------------------------
-
-    def counts(self, workflow: Workflow) -> Counter[str]:
-        return counted([self.jobs[one] for one in workflow.jobs if one in self.jobs]) + workflow.gone
-
-    def unfinished(self, workflow: Workflow, *, beside: str | None = None) -> int:
-        """How many of its jobs have not ended, one of them passed over."""
-        jobs = [self.jobs[one] for one in workflow.jobs if one in self.jobs and one != beside]
-        return sum(not job.ended for job in jobs)
-
-    def _tell_workflow(self, job: Job, was: str, to: str) -> str:
-        """The first job that fails for good stops a workflow that says so; a further run has it go on."""
-        workflow = self.workflows.get(job.workflow or "")
-        if workflow is None or not workflow.has_hands:
-            return to
-        if job.new.final:
-            if was == "new":
-                workflow.final = job.id
-            if was == "new" or was in ENDED or to in ENDED:
-                again = was != "new" and to in ENDED and to != "cancelled"
-                self._stir(workflow, "again" if again else "ended")
-            return "blocked" if was == "new" else to
-        if was == "new":
-            return to
-        if to in ENDED:
-            self._stir(workflow, "ended")
-            if to == "failed" and workflow.on_failure is OnFailure.STOP and workflow.stopped is None:
-                workflow.stopped = ("failed", job.id)
-                self._go_on_stopping(workflow)
-        elif was in ENDED:
-            self._stirred[workflow.id] = "again"
-            self._resume(job)
-        return to
-
-    def _stir(self, workflow: Workflow, what: str) -> None:
-        if what == "again" or workflow.id not in self._stirred:
-            self._stirred[workflow.id] = what
-
-    def _resume(self, job: Job) -> None:
-        workflow = self.workflows.get(job.workflow or "")
-        if workflow and workflow.stop_at is None:
-            workflow.stopped = None
-
-    def _go_on_stopping(self, workflow: Workflow) -> None:
-        if workflow.stop_at is None:
-            self.walks.append(("stop", workflow.id))
-        workflow.stop_at = 0
-
-    def _stop_all(self, workflow: Workflow | None) -> None:
-        """Cancel the jobs of a stopped workflow; those that run only if somebody has cancelled it, the final job never."""
-        if workflow is None or workflow.stopped is None or workflow.stop_at is None:
-            return
-        how, cause = workflow.stopped
-        for job in [self.jobs[one] for one in workflow.jobs if one in self.jobs and one != workflow.final]:
-            if how == "cancelled":
-                self._cancel_any(job, "cancelled with its workflow")
-            elif job.status != "running":
-                self._cancel_any(job, f"cancelled: {cause} has failed, which stops the workflow", cause)
-        workflow.stop_at = None
-
-    def _settle(self) -> None:
-        """Start a final job when all others have ended, or have it wait and run once more when one of them runs again."""
-        while self._stirred:
-            stirred, self._stirred = self._stirred, {}
-            for name, what in stirred.items():
-                workflow = self.workflows.get(name)
-                final = self.jobs.get(workflow.final or "") if workflow else None
-                if workflow is None or final is None:
-                    continue
-                others = self.unfinished(workflow, beside=final.id)
-                if final.status == "blocked" and not others:
-                    self._move(final, self._ready(final))
-                    self.finals.append(final.id)
-                elif what == "again" and others and final.ended and final.status != "cancelled":
-                    self._start_anew(final, asked=False)
-        for key in [key for key in self.slots if all(job.ended for job in self._of_key(key))]:
-            del self.slots[key]
-
-    def _waiting_in(self, queue: str) -> int:
-        return sum(job.queue == queue and job.status in WAITING for job in self.jobs.values())

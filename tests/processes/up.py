@@ -32,9 +32,9 @@ class Up:
     def __init__(self, home: Path, *options: str, launcher: Sequence[str] = (), **settings: str) -> None:
         self.log_file = home / "up.log"
         self._command = [*launcher, sys.executable, "-m", "workron", "up", *options]
-        self._env = environment(home) | settings
-        self.data_dir = Path(self._env["WORKRON_DATA_DIR"])
-        self._announcements = Path(self._env["XDG_RUNTIME_DIR"], "workron")
+        self.environment = environment(home) | settings
+        self.data_dir = Path(self.environment["WORKRON_DATA_DIR"])
+        self._announcements = Path(self.environment["XDG_RUNTIME_DIR"], "workron")
         self._process: subprocess.Popen[bytes] | None = None
         self.http: httpx2.Client
         """Asks the API, with the key."""
@@ -47,7 +47,7 @@ class Up:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._env,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

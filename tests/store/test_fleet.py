@@ -1,6 +1,7 @@
 """Workers as the scheduler sees them: how they are listed, lost and forgotten, and how they hear of a drain."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import orjson
@@ -18,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 async def test_a_worker_is_shown_as_it_described_itself(store: Store) -> None:
-    info = replace(WORKER, jobs=("one", "two"), running=2)
+    info = replace(WORKER, jobs=("one", "two"), running=2, started_at_ms=int(time.time() * 1000))
     await store.attempts.heartbeat(info, [])
     (worker,) = (await store.workers()).workers
     assert (worker.info, worker.status) == (info, WorkerStatus.ACTIVE)
@@ -63,7 +64,17 @@ async def test_a_worker_of_a_later_version_that_says_more_is_shown(bench: Bench)
     await store.attempts.heartbeat(WORKER, [])
     about = orjson.loads(await bench.client.hget(bench.keys.worker("w1"), "about")) | {"mood": "fine"}
     await bench.client.hset(bench.keys.worker("w1"), "about", orjson.dumps(about))
-    assert (await store.worker("w1")).info == WORKER
+    shown = (await store.worker("w1")).info
+    assert shown == replace(WORKER, started_at_ms=shown.started_at_ms)
+
+
+async def test_a_worker_whose_clock_is_wrong_is_shown_to_have_started_with_its_first_heartbeat(store: Store) -> None:
+    for wrong_by_ms in (-HOUR_MS, HOUR_MS):
+        now_ms = int(time.time() * 1000)
+        info = replace(WORKER, id=f"wrong{wrong_by_ms}", started_at_ms=now_ms + wrong_by_ms)
+        for _ in range(2):
+            await store.attempts.heartbeat(info, [])
+        assert abs((await store.worker(info.id)).info.started_at_ms - now_ms) < 30_000
 
 
 @pytest.mark.parametrize("about", ["{", "[]", '{"id": "w0"}'])

@@ -141,13 +141,13 @@ async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench)
     made = [new_job(id=job_id) for job_id in ids.new_ids(2_500)]
     await store.submit(made)
     sizes: list[int] = []
-    pipeline = store._connection.pipeline
+    each = store._connection.each
 
     async def counted(commands: Sequence[Command]) -> list[Any]:
         sizes.append(len(commands))
-        return await pipeline(commands)
+        return await each(commands)
 
-    store._connection.pipeline = counted  # type: ignore[method-assign]
+    store._connection.each = counted  # type: ignore[method-assign]
     assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
     assert max(sizes) == 1_000
 

@@ -115,6 +115,13 @@ def _is_secret(name: str) -> bool:
     return field is not None and "SecretStr" in str(field.annotation)
 
 
+def secrets_among(flags: Mapping[str, Any]) -> list[str]:
+    """Return the flags that hold secrets, which stand in the list of processes for all to see."""
+    return [
+        name for name, value in flags.items() if _is_secret(name) and (name != "redis" or _MASK in _masked_url(value))
+    ]
+
+
 def _text(settings: Settings, name: str) -> str | None:
     if name == "heartbeat":
         return format_duration(settings.heartbeat_s)

@@ -73,10 +73,15 @@ def show_config(ctx: typer.Context, output: FormatOption = Format.TABLE) -> None
 
 def settings_of(ctx: typer.Context) -> "Settings":
     """Return the settings in force with the flags of this command."""
-    from workron.cli.config import load
+    from workron.cli.config import flag, load, secrets_among
 
     _tell_of_unknown_variables()
-    return load(flags(ctx))
+    given = flags(ctx)
+    settings = load(given)
+    for name in secrets_among(given):
+        variable = f"WORKRON_{name.upper()}"
+        notice(f"{flag(name)} can be read by every user of this machine: set {variable} instead")
+    return settings
 
 
 def _tell_of_unknown_variables() -> None:

@@ -1,0 +1,117 @@
+"""The model: submissions, and why they are refused."""
+
+from collections.abc import Sequence
+
+from tests.model.graph import Graph
+from tests.model.state import Job, Policy, Queue, Refused, Workflow
+from workron.models import NewJob, OnConflict, OnFailure
+
+IDEMPOTENCY_MS = 24 * 3600 * 1000
+
+
+class Submissions(Graph):
+    """A scheduler that takes jobs."""
+
+    def __init__(self, policy: Policy, now: int) -> None:
+        super().__init__(policy, now)
+        self.submissions: dict[str, tuple[tuple[str, ...], int]] = {}
+        """Idempotency-Key → what its submission was answered, and until when it is known."""
+        self.returned: dict[str, tuple[dict[str, str], int]] = {}
+        """First id of a submission → those of its jobs that were not stored, and who holds their unique keys."""
+
+    def submit(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        workflow: str | None = None,
+        on_failure: OnFailure = OnFailure.CONTINUE,
+        add: bool = False,
+        key: str | None = None,
+    ) -> tuple[str, ...]:
+        """Store jobs, all or none; returns their ids, those of others in place of jobs that are not stored."""
+        self.finals = []
+        if add and workflow not in self.workflows:
+            raise Refused("NotFound")
+        earlier, until = self.submissions.get(key or "", ((), 0))
+        if earlier and until > self.now:
+            return earlier
+        instead, until = self.returned.get(jobs[0].id, ({}, 0))
+        if any(job.id in self.jobs for job in jobs) or (instead and until > self.now and len(jobs) > 1):
+            return tuple(instead.get(job.id, job.id) for job in jobs)
+        kept, instead, replaced = self._meet_holders(jobs, workflow)
+        answer = tuple(instead.get(job.id, job.id) for job in jobs)
+        if kept:
+            self._refuse(kept, [self.jobs[one] for one in replaced], workflow if add else None)
+            self._store(kept, workflow, on_failure, add)
+            for other, by in replaced.items():
+                self._cancel(self.jobs[other], f"replaced by job {by}")
+            for job in kept:
+                if job.unique and self.jobs[job.id].status != "skipped":
+                    self._take_key(self.jobs[job.id])
+        if instead and len(jobs) > 1:
+            self.returned[jobs[0].id] = (instead, self.now + (IDEMPOTENCY_MS if key else 600_000))
+        if key:
+            self.submissions[key] = (answer, self.now + IDEMPOTENCY_MS)
+        self._settle()
+        if replaced:
+            self.propagate()
+        return answer
+
+    def _meet_holders(
+        self, jobs: Sequence[NewJob], workflow: str | None
+    ) -> tuple[list[NewJob], dict[str, str], dict[str, str]]:
+        """What becomes of jobs whose unique key is held: those kept, those returned, and whom they replace."""
+        kept, instead, replaced = list(jobs), {}, {}
+        for job in [job for job in jobs if job.unique]:
+            assert job.unique
+            other = self._holder(job.unique.key)
+            if other is None:
+                continue
+            if job.unique.on_conflict is OnConflict.RETURN and workflow is None:
+                instead[job.id] = other.id
+                kept.remove(job)
+            elif job.unique.on_conflict is OnConflict.REPLACE and other.status != "running":
+                replaced[other.id] = job.id
+            else:
+                raise Refused("UniqueConflict", other.id)
+        return kept, instead, replaced
+
+    def _refuse(self, jobs: Sequence[NewJob], replaced: Sequence[Job], workflow: str | None) -> None:
+        """Nothing is stored where a workflow has ended, a queue is full, or a dependency is unknown."""
+        if workflow is not None:
+            about = self.workflows[workflow]
+            final = self.jobs.get(about.final or "")
+            begun = final is not None and final.status not in ("blocked", "cancelled")
+            if about.stopped or not self.unfinished(about) or begun:
+                raise Refused("Conflict")
+        for queue in {job.queue for job in jobs}:
+            more = sum(job.queue == queue for job in jobs) - sum(job.queue == queue for job in replaced)
+            most = self.queues.get(queue, Queue()).max_pending
+            if most is not None and more > 0 and self._waiting_in(queue) + more > most:
+                raise Refused("QueueFull")
+        known = {*self.jobs, *(job.id for job in jobs)}
+        if any(edge.job not in known for job in jobs for edge in job.depends_on):
+            raise Refused("UnknownDependency")
+
+    def _store(self, jobs: Sequence[NewJob], workflow: str | None, on_failure: OnFailure, add: bool) -> None:
+        if workflow and add:
+            self.workflows[workflow].jobs += [job.id for job in jobs]
+        elif workflow:
+            has_hands = on_failure is OnFailure.STOP or any(job.final for job in jobs)
+            ids = [job.id for job in jobs]
+            self.workflows[workflow] = Workflow(workflow, self.now, ids, on_failure, has_hands)
+        for new in jobs:
+            job = Job(new, self.now, new.queue, new.priority, workflow)
+            job.run_at = self.now + new.delay_ms if new.delay_ms is not None else new.run_at_ms
+            self.jobs[job.id] = job
+            self.queues.setdefault(job.queue, Queue())
+            for edge in new.depends_on:
+                parent = self.jobs[edge.job]
+                parent.children.append((edge.when, job.id))
+                if state := self._edge(parent, edge.when):
+                    job.open[edge.job] = state
+            if job.broken:
+                self._move(job, "blocked")
+                self._skip(job, self.jobs[job.broken[-1]])
+            else:
+                self._move(job, "blocked" if job.open else self._ready(job))
