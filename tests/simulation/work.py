@@ -58,6 +58,7 @@ class Run:
         self.output = OutputBuffer()
         self.started = True
         self.stopped = False
+        self.is_suspect = False
         self._ended_by: Reason | None = None
         self._told = asyncio.Event()
         self._history = commands.history
