@@ -11,7 +11,7 @@ end
 
 -- The fence before the next one. Fences only grow: never below the clock nor what the caller has seen.
 local function last_fence(floor)
-  local last = tonumber(meta_now()[1] or 0)
+  local last = tonumber(meta_now()[1] or '') or 0 -- it may be damaged
   if floor > last then
     note_rollback('fence', floor, last)
     meta_now()[1] = int(floor)

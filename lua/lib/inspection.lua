@@ -3,14 +3,22 @@
 -- The codes are explained in workron/doctor/faults.py.
 
 local INSPECT = {}
+local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
+for status in pairs(TERMINAL) do
+  STATUSES[status] = true
+end
 
 do
   local SHORT = 1000 -- a list of so many is searched; of a longer one, see INSPECT.line
+  local ENDS = 10000 -- so much at both ends of a list whose rest was read
   local FEW_EDGES = 50 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
-  local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
 
   local function stands_in(list, member, thorough)
-    return not thorough and redis.call('LLEN', list) > SHORT or redis.call('LPOS', list, member)
+    if redis.call('LLEN', list) <= SHORT then
+      return redis.call('LPOS', list, member)
+    end
+    return not thorough or redis.call('LPOS', list, member, 'MAXLEN', int(ENDS))
+      or redis.call('LPOS', list, member, 'RANK', '-1', 'MAXLEN', int(ENDS))
   end
 
   local function is_in(zset, member)
@@ -83,6 +91,45 @@ do
     return is_array(job) and redis.call('HGET', P .. 'array:' .. job.id, 'started')
   end
 
+  local function skip_broken(job)
+    skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
+  end
+
+  -- Have a job whose edges are gone wait again for those of its dependencies that have not ended as it wants; returns
+  -- whether there are any.
+  local function restore_edges(job)
+    local key, waits, broken = job_key(job.id), false, 0
+    for edge in string.gmatch(job.depends_on or '', '%S+') do
+      local id, when = string.match(edge, '^(%w+):?(%a*)$') -- one that ends with `=` is no edge: its tasks follow others
+      local parent = id and read(id)
+      local state = parent and edge_state(parent, when == '' and 'done' or when)
+      if state then
+        redis.call('HSET', key .. ':parents', id, state)
+        waits = true
+      end
+      if state and string.sub(state, 1, 1) == '!' then
+        broken = broken + 1
+        job.caused_by = id
+      end
+    end
+    if broken > 0 then
+      redis.call('HSET', key, 'broken', int(broken), 'caused_by', job.caused_by)
+      job.broken = broken
+    end
+    return waits
+  end
+
+  local function go_on(job)
+    local waits = restore_edges(job)
+    if job.broken > 0 then
+      skip_broken(job)
+    elseif not waits then
+      local status = ready_state(job)
+      redis.call('HSET', job_key(job.id), 'status', status)
+      move(job, status)
+    end
+  end
+
   local function check_blocked(job, fault)
     if has_started(job) then
       return
@@ -93,13 +140,11 @@ do
       return -- it was mended
     elseif job.broken > 0 then
       fault('unsettled', job.caused_by, function()
-        skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
+        skip_broken(job)
       end)
     elseif not waits and not job.final then
       fault('unsettled', 'it waits for nobody', function()
-        local status = ready_state(job)
-        redis.call('HSET', job_key(job.id), 'status', status)
-        move(job, status)
+        go_on(job)
       end)
     end
   end
@@ -118,7 +163,26 @@ do
     end
   end
 
+  -- Whether it is known how many may run, and where some wait: else nobody is let go.
+  local function check_key(job, name, fault)
+    local key = SLOTS.key_of(name)
+    if tonumber(redis.call('HGET', key, 'limit') or 0) == 0 then
+      fault('held-up', name .. ' has no limit', function()
+        SLOTS.about_key(name).limit = SLOTS.said_by(job.id).limit
+        SLOTS.touched[name] = 'anew'
+      end)
+    end
+    if not is_in(key .. ':queues', job.queue) and redis.call('EXISTS', SLOTS.waiting_of(name, job.queue)) == 1 then
+      fault('not-listed', 'concurrency:' .. name .. ':queues', function()
+        redis.call('ZADD', key .. ':queues', '0', job.queue)
+        redis.call('ZADD', SLOTS.keys_in(job.queue), '0', name)
+        SLOTS.touched[name] = 'anew'
+      end)
+    end
+  end
+
   local function check_line(job, name, fault, thorough)
+    check_key(job, name, fault)
     local waiting, list = SLOTS.waiting_of(name, job.queue), queue_key(job.queue) .. ':pending:' .. job.priority
     local place = tonumber(is_in(waiting, job.id) or 0)
     if place == 0 then
@@ -144,7 +208,8 @@ do
   end
 
   local function check_running(job, fault)
-    if not is_in(P .. 'leases', job.id) then
+    local till = is_in(P .. 'leases', job.id)
+    if not till or tonumber(till) > NOW + 1000 and redis.call('EXISTS', job_key(job.id) .. ':heartbeat') == 0 then
       fault('no-lease', job.worker or '?', function()
         index(P .. 'leases', job.id, NOW_TEXT) -- the reaper sees whether it is alive
       end)
@@ -158,7 +223,8 @@ do
   end
 
   local function check_due(member, at, fault)
-    if not is_in(P .. 'due', member) then
+    local score = is_in(P .. 'due', member)
+    if not score or tonumber(score) > at then
       fault('not-due', member, function()
         index(P .. 'due', member, at)
       end)
@@ -205,6 +271,36 @@ do
     end
   end
 
+  local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
+
+  local function last_given()
+    return tonumber(meta_now()[1] or '') or 0
+  end
+
+  local function note_given(fence)
+    redis.call('HSET', KEYS[1], 'fence', fence)
+    meta_now()[1] = fence
+  end
+
+  -- A running job without a fence gets one that nobody has: its worker has lost it, as the reaper will see.
+  local function check_fence(job, fault)
+    local fence = tonumber(job.fence or '')
+    local valid = fence and string.find(job.fence, '^%d+$') and fence < HIGHEST_FENCE
+    if valid and fence > last_given() then
+      fault('fence-behind', meta_now()[1], function()
+        note_given(job.fence)
+      end)
+    elseif not valid and (job.fence or job.status == 'running') then
+      fault('malformed', 'its fence is ' .. (job.fence or 'missing'), function()
+        redis.call('HDEL', job_key(job.id), 'fence')
+        if job.status == 'running' then
+          note_given(int(math.max(last_given(), NOW) + 1))
+          redis.call('HSET', job_key(job.id), 'fence', meta_now()[1])
+        end
+      end)
+    end
+  end
+
   -- What every job has beside its hash.
   local function check_index(job, fault)
     if not is_in(P .. 'jobs', job.id) then
@@ -212,12 +308,7 @@ do
         index(P .. 'jobs', job.id, 0)
       end)
     end
-    if job.fence and tonumber(job.fence) > tonumber(meta_now()[1] or 0) then
-      fault('fence-behind', meta_now()[1], function()
-        redis.call('HSET', KEYS[1], 'fence', job.fence)
-        meta_now()[1] = job.fence
-      end)
-    end
+    check_fence(job, fault)
     if redis.call('SISMEMBER', P .. 'queues', job.queue) == 0 then
       fault('not-listed', P .. 'queues', function()
         redis.call('SADD', P .. 'queues', job.queue)
@@ -242,7 +333,7 @@ do
   local function find(id, fault)
     local kind = redis.call('TYPE', job_key(id)).ok
     local job = kind == 'hash' and read(id)
-    if job and (STATUSES[job.status] or TERMINAL[job.status]) then
+    if job and STATUSES[job.status] then
       return job
     elseif kind ~= 'none' then
       fault('damaged', kind == 'hash' and 'its status is ' .. (job and job.status or 'missing') or 'it is a ' .. kind)
@@ -277,7 +368,7 @@ do
     end
   end
 
-  -- A pending job, by its id, whose list is long: it is searched to its end.
+  -- A pending job, by its id, whose list is long, and which was not seen there: it may have come to one of its ends since.
   function INSPECT.line(id, fault)
     local job = find(id, fault)
     if job and job.status == 'pending' and not job.batch then

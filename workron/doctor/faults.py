@@ -63,7 +63,7 @@ KINDS: Final = {
     "unsettled": Kind(
         "a job waits, although nothing keeps it from starting, or from being skipped",
         _BROKEN_MIDWAY,
-        "it is started, or skipped",
+        "it waits for what it depends on, or is started, or skipped",
     ),
     "stuck-array": Kind(
         "an array has ended and does not say so, or the other way, or nobody makes its next tasks",
@@ -106,7 +106,11 @@ KINDS: Final = {
         "it is renamed to `set-aside:…`, and made anew from what the jobs say",
     ),
     "miscounted": Kind("a count is wrong", _BROKEN_MIDWAY, "it is corrected by the difference"),
-    "malformed": Kind("a limit, or an entry, can't be read", _EDITED, "it is removed"),
+    "malformed": Kind(
+        "a limit, a fence, or an entry can't be read",
+        _EDITED,
+        "it is removed; an attempt without a fence is taken for lost",
+    ),
     "ungated": Kind(
         "a queue is paused or limited, and claims do not know of it",
         "Redis lost writes, or `meta` was edited",
