@@ -1,6 +1,6 @@
 -- inspection: whether a job is where its hash says, and waits for what is still to come. INSPECT.<what>(item, fault) looks at
 -- one item; it tells each fault by `fault(code, detail, mend)`, where `mend` puts it right (nil: nothing can safely).
--- The codes are explained in workron/doctor/faults.py.
+-- What a job waits for is in lib/waits, other keys in lib/leftovers; the codes are explained in workron/doctor/faults.py.
 
 local INSPECT = {}
 local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
@@ -9,144 +9,10 @@ for status in pairs(TERMINAL) do
 end
 
 do
-  local SHORT = 1000 -- a list of so many is searched; of a longer one, see INSPECT.line
-  local ENDS = 10000 -- so much at both ends of a list whose rest was read
-  local FEW_EDGES = 50 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
-
-  local function stands_in(list, member, thorough)
-    if redis.call('LLEN', list) <= SHORT then
-      return redis.call('LPOS', list, member)
-    end
-    return not thorough or redis.call('LPOS', list, member, 'MAXLEN', int(ENDS))
-      or redis.call('LPOS', list, member, 'RANK', '-1', 'MAXLEN', int(ENDS))
-  end
+  local stands_in = WAITS.stands_in
 
   local function is_in(zset, member)
     return redis.call('ZSCORE', zset, member)
-  end
-
-  -- Lists of `propagate` are worked off at once: an entry that is missing is not made up for by anybody.
-  local function check_walk(entry, fault)
-    if not stands_in(P .. 'propagate', entry) then
-      fault('stuck-walk', entry, function()
-        redis.call('RPUSH', P .. 'propagate', entry)
-      end)
-    end
-  end
-
-  local function visit_anew(parent)
-    redis.call('HSET', job_key(parent.id), 'children', '1')
-    parent.children = '1'
-    push_propagate(parent)
-  end
-
-  -- An edge that is not satisfied: `state` is what the child's hash of parents says of it.
-  local function check_edge(child, parent_id, state, fault)
-    local parent, when = read(parent_id), string.match(state, '^!?(%a+)$')
-    if not parent then
-      fault('parent-gone', parent_id, function()
-        redis.call('HSET', job_key(child.id) .. ':parents', parent_id, '!' .. when)
-        redis.call('HSET', job_key(child.id), 'broken', '1', 'caused_by', parent_id)
-        child.broken = 1
-        skip(child, { id = parent_id, status = 'in a way that is not known: its key is gone' })
-      end)
-      return
-    end
-    local edges, edge = job_key(parent_id) .. ':children', when .. ':' .. child.id
-    if not stands_in(edges, edge) then
-      fault('unknown-child', parent_id, function()
-        redis.call('RPUSH', edges, edge)
-        visit_anew(parent)
-      end)
-    elseif not parent.edge_cursor and (edge_state(parent, when) or nil) ~= state then
-      fault('stale-edge', parent_id .. ' is ' .. parent.status, function()
-        visit_anew(parent)
-      end)
-    end
-  end
-
-  local function check_edges(job, fault)
-    local key = job_key(job.id) .. ':parents'
-    if redis.call('HLEN', key) > FEW_EDGES then
-      return
-    end
-    local edges, broken = redis.call('HGETALL', key), 0
-    for i = 2, #edges, 2 do
-      broken = broken + (string.sub(edges[i], 1, 1) == '!' and 1 or 0)
-    end
-    if broken ~= job.broken then
-      fault('miscounted-edges', int(job.broken) .. ', not ' .. int(broken), function()
-        redis.call('HSET', job_key(job.id), 'broken', int(broken))
-        job.broken = broken
-      end)
-    end
-    for i = 1, #edges, 2 do
-      if job.status == 'blocked' then -- else it was mended
-        check_edge(job, edges[i], edges[i + 1], fault)
-      end
-    end
-  end
-
-  local function has_started(job)
-    return is_array(job) and redis.call('HGET', P .. 'array:' .. job.id, 'started')
-  end
-
-  local function skip_broken(job)
-    skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
-  end
-
-  -- Have a job whose edges are gone wait again for those of its dependencies that have not ended as it wants; returns
-  -- whether there are any.
-  local function restore_edges(job)
-    local key, waits, broken = job_key(job.id), false, 0
-    for edge in string.gmatch(job.depends_on or '', '%S+') do
-      local id, when = string.match(edge, '^(%w+):?(%a*)$') -- one that ends with `=` is no edge: its tasks follow others
-      local parent = id and read(id)
-      local state = parent and edge_state(parent, when == '' and 'done' or when)
-      if state then
-        redis.call('HSET', key .. ':parents', id, state)
-        waits = true
-      end
-      if state and string.sub(state, 1, 1) == '!' then
-        broken = broken + 1
-        job.caused_by = id
-      end
-    end
-    if broken > 0 then
-      redis.call('HSET', key, 'broken', int(broken), 'caused_by', job.caused_by)
-      job.broken = broken
-    end
-    return waits
-  end
-
-  local function go_on(job)
-    local waits = restore_edges(job)
-    if job.broken > 0 then
-      skip_broken(job)
-    elseif not waits then
-      local status = ready_state(job)
-      redis.call('HSET', job_key(job.id), 'status', status)
-      move(job, status)
-    end
-  end
-
-  local function check_blocked(job, fault)
-    if has_started(job) then
-      return
-    end
-    check_edges(job, fault)
-    local waits = redis.call('EXISTS', job_key(job.id) .. ':parents') == 1
-    if job.status ~= 'blocked' then
-      return -- it was mended
-    elseif job.broken > 0 then
-      fault('unsettled', job.caused_by, function()
-        skip_broken(job)
-      end)
-    elseif not waits and not job.final then
-      fault('unsettled', 'it waits for nobody', function()
-        go_on(job)
-      end)
-    end
   end
 
   local function key_of(job)
@@ -246,20 +112,35 @@ do
 
   local function check_walks(job, fault)
     if job.edge_cursor then
-      check_walk(job.id, fault)
+      WAITS.check_walk(job.id, fault)
     end
     if job.cascade and string.find(job.cascade, '%d$') then
-      check_walk('cascade:' .. job.id, fault)
+      WAITS.check_walk('cascade:' .. job.id, fault)
     end
   end
 
+  -- Of the tasks of an array that were made, or are never to be, those that are counted in no state: their keys are gone.
+  local function missing_tasks(array, row)
+    local dropped = redis.call('HGET', array_key(array), 'dropped')
+    local known = dropped and row.size or row.made + redis.call('SCARD', array_key(array) .. ':skip')
+    return known - row.waiting - row.running - row.ended
+  end
+
+  -- Whether nothing can be told of an array (a final job) but that its tasks (its workflow's counts) are gone.
   local function check_array(head, fault)
     local row = array_row(head.id)
     local over = row.ended >= row.size and row.turns == 0
     local to_make = row.turns + (row.follows and 0 or row.size - row.made)
     local idle = row.started and not over and row.waiting + row.running == 0 and to_make > 0
+    local missing = missing_tasks(head.id, row)
     if row.size == 0 then
-      fault('array-gone', P .. 'array:' .. head.id)
+      fault('array-gone', array_key(head.id))
+      return true
+    elseif missing > 0 then
+      fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', function()
+        count(array_key(head.id), 'cancelled', missing)
+        touched[head.id] = true
+      end)
     elseif row.walk and not is_in(P .. 'arrays', head.id) then
       fault('stuck-array', row.walk, function()
         work_on_array(head.id)
@@ -269,6 +150,14 @@ do
         touched[head.id] = true
       end)
     end
+  end
+
+  local function check_final(job, fault)
+    local gone = job.status == 'blocked' and redis.call('HEXISTS', workflow_key(job.workflow), 'final') == 0
+    if gone then
+      fault('workflow-gone', workflow_key(job.workflow))
+    end
+    return gone
   end
 
   local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
@@ -351,11 +240,9 @@ do
     end
     check_index(job, fault)
     check_walks(job, fault)
-    if is_array(job) then
-      check_array(job, fault)
-    end
-    if job.status == 'blocked' then
-      check_blocked(job, fault)
+    local gone = is_array(job) and check_array(job, fault) or job.final and check_final(job, fault)
+    if job.status == 'blocked' and not gone then
+      WAITS.check(job, fault)
     elseif job.status == 'pending' then
       check_pending(job, fault)
     elseif job.status == 'running' then
@@ -382,7 +269,7 @@ do
     local child = find(child_id, fault)
     if child and child.status == 'blocked' and not child.batch
       and redis.call('HGET', job_key(child_id) .. ':parents', parent) == state then
-      check_edge(child, parent, state, fault)
+      WAITS.check_edge(child, parent, state, fault)
     end
   end
 end

@@ -172,6 +172,20 @@ do
     end
   end
 
+  -- Of the jobs of a workflow, those that are counted in no state: their keys are gone. Those of a large submission are
+  -- counted when they are admitted.
+  local function missing_jobs(key)
+    if redis.call('EXISTS', P .. 'batches') == 1 then
+      return 0
+    end
+    local row = redis.call('HMGET', key, 'size', 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped')
+    local missing = tonumber(row[1])
+    for i = 2, 9 do
+      missing = missing - tonumber(row[i] or 0)
+    end
+    return missing
+  end
+
   -- A workflow, by its id.
   function INSPECT.workflow(id, fault)
     local key = workflow_key(id)
@@ -184,7 +198,14 @@ do
         redis.call('RPUSH', P .. 'propagate', 'workflow:' .. id)
       end)
     end
-    if final_may_start(id) then
+    local missing = missing_jobs(key)
+    if missing > 0 then
+      fault('jobs-gone', int(missing) .. ' of ' .. row[3], function()
+        count(key, 'cancelled', missing)
+        count(key, 'swept', missing)
+        final_may_start(id, true)
+      end)
+    elseif final_may_start(id) then
       fault('unsettled', 'its final job waits for nobody', function()
         final_may_start(id, true)
       end)

@@ -3,13 +3,17 @@
 import asyncio
 
 import pytest
-from array_jobs import array_job
-from builders import after, claim, jobs, new_job, submit
+from array_jobs import array_job, run_all, tasks_of
+from builders import after, claim, finish, jobs, new_job, submit
+from bulk_actions import act
 from patient import Patient
 from servers import Bench
 
 from workron.doctor.tally import Tally
-from workron.models import Status
+from workron.errors import NotFound
+from workron.ids import new_id
+from workron.models import Concurrency, Status
+from workron.models.actions import Verb
 
 
 async def test_an_array_that_waits_for_another_job_has_its_room_reserved_and_that_is_no_fault(bench: Bench) -> None:
@@ -161,3 +165,97 @@ async def test_the_counts_of_a_queue_that_has_nothing_but_jobs_are_compared(benc
     assert [fault.code for fault in (await store.doctor.examine()).faults] == ["miscounted"]
     assert (await store.doctor.examine(repair=True)).faults == ()
     assert (await store.queue("later")).counts[Status.SCHEDULED] == 1
+
+
+@pytest.mark.damaged
+async def test_an_array_of_which_a_task_is_gone_ends_and_runs_again(bench: Bench) -> None:
+    store = bench.store()
+    array = array_job(3)
+    await store.submit([array])
+    await bench.client.delete(bench.keys.job(tasks_of(array)[1]))
+    report = await store.doctor.examine(repair=True)
+    assert "jobs-gone" in {fault.code for fault in report.mended}
+    assert report.faults == ()
+    assert len(await run_all(store)) == 2
+    assert (await store.job(array.id)).status is Status.CANCELLED
+    await store.retry(array.id)
+    assert len(await run_all(store)) == 1
+    assert (await store.job(array.id)).status is Status.DONE
+
+
+@pytest.mark.damaged
+async def test_the_final_job_of_a_workflow_starts_although_another_job_is_gone(bench: Bench) -> None:
+    store = bench.store()
+    members = [new_job(), new_job(), new_job()]
+    members[2].final = True
+    await store.submit(members, as_workflow=True)
+    await bench.client.delete(bench.keys.job(members[0].id))
+    report = await store.doctor.examine(repair=True)
+    assert ("jobs-gone" in {fault.code for fault in report.mended}, report.faults) == (True, ())
+    for job in members[1:]:
+        (claimed,) = await claim(store)
+        await finish(store, claimed)
+        assert claimed.id == job.id
+
+
+@pytest.mark.damaged
+async def test_an_array_of_which_all_is_gone_can_still_be_cancelled(bench: Bench) -> None:
+    store = bench.store()
+    array = array_job(2)
+    await store.submit([array])
+    await bench.client.delete(bench.keys.array(array.id))
+    assert "array-gone" in {fault.code for fault in (await store.doctor.examine(repair=True)).faults}
+    await store.cancel(array.id)
+    assert (await store.job(array.id)).status is Status.CANCELLED
+
+
+async def test_a_task_is_not_run_again_when_its_array_is_forgotten(bench: Bench) -> None:
+    store = bench.store()
+    array = array_job(1)
+    await store.submit([array])
+    await run_all(store, 0)
+    (task,) = tasks_of(array)
+    assert (await store.doctor._scripts.sweep("default", "failed", 0, 1, 1))[1] == 1  # the array, behind its task
+    assert await bench.client.exists(bench.keys.job(array.id), bench.keys.job(task)) == 1
+    with pytest.raises(NotFound):
+        await store.retry(task)
+    await act(store, Verb.RETRY, status=Status.FAILED)
+    assert await bench.client.hget(bench.keys.job(task), "status") == b"failed"
+    assert await bench.client.exists(bench.keys.array(array.id)) == 0
+
+
+async def test_of_a_key_in_very_many_queues_some_are_looked_at_again_as_long_as_jobs_wait(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(concurrency=Concurrency("k", 1)))
+    (running,) = await claim(store)
+    for number in range(100):
+        many = 3 if number == 50 else 1  # a queue that is looked at with the first, and not again with the last ones
+        await submit(store, *[new_job(queue=f"q{number:02}", concurrency=Concurrency("k", 1)) for _ in range(many)])
+    await finish(store, running)
+    for _ in range(5):
+        assert (await store.doctor.examine()).faults == ()
+        await store.upkeep.promote()
+
+
+@pytest.mark.damaged
+async def test_a_unique_key_of_a_submission_that_is_given_up_step_by_step_is_no_leak(bench: Bench) -> None:
+    store = bench.store()
+    batch, job = new_id(), new_id()
+    await bench.client.hset(bench.keys.batch(batch), mapping={"state": "aborted", "created_at": "1"})
+    await bench.client.zadd(bench.keys.batches, {batch: 1})
+    said = {"status": "pending", "batch": batch, "unique": "finished reject 60000 k", "holds": "u"}
+    await bench.client.hset(bench.keys.job(job), mapping=said)
+    await bench.client.set(bench.keys.unique("k"), f"{job} 1", px=60_000)
+    assert (await store.doctor.examine()).faults == ()
+
+
+@pytest.mark.damaged
+async def test_a_job_is_not_skipped_because_its_parent_is_damaged(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    key = bench.keys.job(patient.running)
+    await bench.client.hdel(key, "status")
+    await bench.store().glance.look()
+    assert (await bench.store().job(patient.child)).status is Status.BLOCKED
+    await bench.client.hset(key, "status", "running")
+    await patient.run_to_the_end()
+    assert (await bench.store().job(patient.child)).status is Status.DONE

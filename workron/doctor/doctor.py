@@ -10,6 +10,7 @@ from workron.doctor.faults import Fault
 from workron.doctor.inspector import Inspector, text_of
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
+from workron.errors import StoreBroken
 from workron.keys import Keys
 from workron.scripts import Scripts
 
@@ -54,7 +55,7 @@ class Doctor:
             mended += done
             if not done:
                 break
-        rollbacks, rolled_back = await self._connection.call("HMGET", self._keys.meta, "rollbacks", "rolled_back")
+        rollbacks, rolled_back = await self._rollbacks()
         return Report(
             faults=tuple(_once(fault for fault in inspector.faults if not fault.mended)),
             mended=tuple(_once(mended)),
@@ -62,9 +63,16 @@ class Doctor:
             jobs=walk.jobs,
             seconds=time.monotonic() - began_s,
             uncounted=uncounted,
-            rollbacks=int(rollbacks or 0),
-            rolled_back=text_of(rolled_back or b""),
+            rollbacks=rollbacks,
+            rolled_back=rolled_back,
         )
+
+    async def _rollbacks(self) -> tuple[int, str]:
+        try:
+            number, last = await self._connection.call("HMGET", self._keys.meta, "rollbacks", "rolled_back")
+        except StoreBroken:  # it has another type, as the report says
+            return 0, ""
+        return int(number or 0), text_of(last or b"")
 
     async def _look(self, inspector: Inspector) -> tuple[Walk, str]:
         walk = Walk(self._connection, self._keys, inspector)

@@ -76,6 +76,17 @@ KINDS: Final = {
         "nobody can know it: cancel or delete the job",
         Mend.BY_HAND,
     ),
+    "jobs-gone": Kind(
+        "jobs of a workflow, or tasks of an array, are gone: it would never end",
+        "their keys were deleted by hand, or renamed by a mend",
+        "they count as cancelled from now on",
+    ),
+    "workflow-gone": Kind(
+        "what is known of a workflow is gone, and its final job waits for it",
+        _EDITED,
+        "nobody can know it: cancel the final job",
+        Mend.BY_HAND,
+    ),
     "half-staged": Kind(
         "a job belongs to a large submission that is gone",
         _EDITED,
