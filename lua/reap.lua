@@ -58,7 +58,7 @@ local function rest_ms(job)
   local key = job_key(job.id) .. ':heartbeat'
   local holder = not overdue and redis.call('GET', key)
   local fence = holder and string.match(holder, '^%S+ (%d+)')
-  if fence ~= job.fence then
+  if not fence or fence ~= job.fence then
     return 0
   end
   return math.min(math.max(redis.call('PTTL', key), 1), last and last + 1 - NOW or math.huge)

@@ -9,13 +9,13 @@
 -- ARGV[3..]  ids   jobs to be read
 --
 -- Returns {"SURVEYED", last, more, {id, status, queue, workflow, array, key}, …}; last: id of the last event read; more: 1
--- when there were others since; status '': there is no such job, or it is not admitted; array: of a task; key: concurrency key
--- or {"COUNTED", last, more, {field, count, …}, {id, …}, …}: with the hash; of a queue, also `:<status>` by its indexes, `:held`
--- by the lines of its concurrency keys, and `:batches`
+-- when there were others since; status '': there is no such job, or it is not admitted; array: of a task, `*` of an array itself; key: concurrency key
+-- or {"COUNTED", last, more, {field, count, …}, {id, …}, …}: with the hash, and `:recounts` (see INSPECT.count); of a queue, also
+-- `:<status>` by its indexes, `:held` by the lines of its concurrency keys, and `:batches`
 -- or {"LOST"}: events since then are gone, begin anew
 
 local since, hash = ARGV[1], ARGV[2]
-local EVENTS, KEYS_OF_QUEUE = 100, 200
+local EVENTS, ROWS, KEYS_OF_QUEUE = 100, 500, 200 -- most that is read; an event of many jobs is read to its end
 
 if since ~= '' and #redis.call('XRANGE', P .. 'events', since, since) == 0 then
   return { 'LOST' }
@@ -39,23 +39,31 @@ local function add(id)
     return
   end
   seen[id] = true
-  local row = redis.pcall('HMGET', job_key(id), 'status', 'queue', 'workflow', 'array', 'concurrency', 'batch')
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'queue', 'workflow', 'array', 'concurrency', 'batch',
+    'holds')
   if row.err or not row[1] or row[6] then
     rows[#rows + 1] = { id, '', '', '', '', '' }
     return
   end
   local array = row[4] and string.match(row[4], '^%S+')
-  rows[#rows + 1] = { id, row[1], row[2] or 'default', row[3] or '', array or '', key_of(array, row[5]) }
+  local key, is_array = key_of(array, row[5]), row[7] and string.find(row[7], 'A', 1, true)
+  rows[#rows + 1] = { id, row[1], row[2] or 'default', row[3] or '', is_array and '*' or array or '', key }
 end
 
 for at = 3, #ARGV do
   add(ARGV[at])
 end
-for _, event in ipairs(events) do
-  for at = 2, #event[2], 2 do
-    for id in string.gmatch(event[2][at], '%S+') do
+local last, more = since, #events == EVENTS and 1 or 0
+for at, event in ipairs(events) do
+  for i = 2, #event[2], 2 do
+    for id in string.gmatch(event[2][i], '%S+') do
       add(id)
     end
+  end
+  last = event[1]
+  if #rows >= ROWS and at < #events then
+    more = 1
+    break
   end
 end
 
@@ -70,6 +78,7 @@ end
 
 local function counts_of(name)
   local fields = redis.call('HGETALL', P .. name)
+  fields[#fields + 1], fields[#fields + 2] = ':recounts', redis.call('HGET', KEYS[1], 'recounts') or '0'
   local queue = string.match(name, '^queue:(.+)$')
   if queue then
     for status in pairs(INDEXED) do
@@ -85,7 +94,6 @@ local function counts_of(name)
   return fields
 end
 
-local last, more = #events > 0 and events[#events][1] or since, #events == EVENTS and 1 or 0
 if hash ~= '' then
   return { 'COUNTED', last, more, counts_of(hash), unpack(rows) }
 end

@@ -105,8 +105,9 @@ class Reaper:
         await self._upkeep.propagate()
         tidied = await self._upkeep.tidy()
         await self._measure_now_and_then()
-        await self._mend_now_and_then()
-        return Housekeeping(tidied, await self._sweep_now_and_then())
+        swept = await self._sweep_now_and_then()
+        await self._mend_now_and_then()  # last: what it stumbles over holds up nothing else
+        return Housekeeping(tidied, swept)
 
     async def act(self) -> int:
         """Work at bulk actions until none is left to this reaper; returns the number of rounds.

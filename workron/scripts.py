@@ -252,7 +252,7 @@ class Scripts:
     async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
         return await self._run("inspect", int(mend), what, *items, repeat=not mend)
 
-    async def survey(self, since: str, hash_name: str, ids: Sequence[Arg]) -> Any:
+    async def survey(self, since: str, hash_name: Arg, ids: Sequence[Arg]) -> Any:
         return await self._run("survey", since, hash_name, *ids)
 
     async def grant(self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]) -> Any:

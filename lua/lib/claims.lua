@@ -113,6 +113,13 @@ function claim(worker, queues, limit, lease_ms, floor)
           local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], popped[1])
           if turn and turn ~= id then
             row = redis.call('HMGET', job_key(turn), unpack(ROWS.FIELDS))
+            if limit > 1 and row[13] and ROWS.is_suspect(turn, row) then
+              put_back(popped[1], popped[2], at + 1)
+              suspect, limit, most, stopped = true, math.max(#claims, 1), math.max(#claims, 1), true
+            end
+            if suspect and #claims > 0 then
+              break
+            end
           end
           id = turn
           if not id or row[12] and not in_time(id, row[12]) then

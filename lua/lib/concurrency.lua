@@ -105,11 +105,12 @@ do
       hints[next_queue] = true -- who is woken goes on
       return NOW
     end
-    local held, cut = false, false
-    for _, queue in ipairs(queues_to_visit(name, anew)) do
+    local queues, held, cut = queues_to_visit(name, anew), false, false
+    for _, queue in ipairs(queues) do
       local others, too_early = let_go_in(name, queue, free)
       held, cut = held or others, cut or too_early
     end
+    held = held or redis.call('ZCARD', key_of(name) .. QUEUES) > #queues -- perhaps in those of an earlier call
     if cut then
       about.rest = -1
     end

@@ -4,14 +4,19 @@
 -- have seen. Where Redis has a lower one, calls that it had answered are undone: `rolled_back_at` (ms), `rolled_back` (what
 -- was seen and what there is) and `rollbacks` (how often) tell of it, and the number goes on from what was seen.
 
+local ONE_ROLLBACK_MS = 60000 -- each reaper and worker notices it by itself
+
 local function note_rollback(what, seen, found)
+  local last = tonumber(redis.call('HGET', KEYS[1], 'rolled_back_at') or '') or 0
+  if NOW - last > ONE_ROLLBACK_MS then
+    redis.call('HINCRBY', KEYS[1], 'rollbacks', '1')
+  end
   redis.call('HSET', KEYS[1], what, int(seen), 'rolled_back_at', NOW_TEXT, 'rolled_back', what .. ' ' .. int(seen) .. ' ' .. int(found))
-  redis.call('HINCRBY', KEYS[1], 'rollbacks', '1')
 end
 
 -- The fence before the next one. Fences only grow: never below the clock nor what the caller has seen.
 local function last_fence(floor)
-  local last = tonumber(meta_now()[1] or 0)
+  local last = tonumber(meta_now()[1] or '') or 0 -- it may be damaged
   if floor > last then
     note_rollback('fence', floor, last)
     meta_now()[1] = int(floor)

@@ -1,107 +1,18 @@
 -- inspection: whether a job is where its hash says, and waits for what is still to come. INSPECT.<what>(item, fault) looks at
 -- one item; it tells each fault by `fault(code, detail, mend)`, where `mend` puts it right (nil: nothing can safely).
--- The codes are explained in workron/doctor/faults.py.
+-- What a job waits for is in lib/waits, other keys in lib/leftovers; the codes are explained in workron/doctor/faults.py.
 
 local INSPECT = {}
+local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
+for status in pairs(TERMINAL) do
+  STATUSES[status] = true
+end
 
 do
-  local SHORT = 1000 -- a list of so many is searched; of a longer one, see INSPECT.line
-  local FEW_EDGES = 50 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
-  local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
-
-  local function stands_in(list, member, thorough)
-    return not thorough and redis.call('LLEN', list) > SHORT or redis.call('LPOS', list, member)
-  end
+  local stands_in = WAITS.stands_in
 
   local function is_in(zset, member)
     return redis.call('ZSCORE', zset, member)
-  end
-
-  -- Lists of `propagate` are worked off at once: an entry that is missing is not made up for by anybody.
-  local function check_walk(entry, fault)
-    if not stands_in(P .. 'propagate', entry) then
-      fault('stuck-walk', entry, function()
-        redis.call('RPUSH', P .. 'propagate', entry)
-      end)
-    end
-  end
-
-  local function visit_anew(parent)
-    redis.call('HSET', job_key(parent.id), 'children', '1')
-    parent.children = '1'
-    push_propagate(parent)
-  end
-
-  -- An edge that is not satisfied: `state` is what the child's hash of parents says of it.
-  local function check_edge(child, parent_id, state, fault)
-    local parent, when = read(parent_id), string.match(state, '^!?(%a+)$')
-    if not parent then
-      fault('parent-gone', parent_id, function()
-        redis.call('HSET', job_key(child.id) .. ':parents', parent_id, '!' .. when)
-        redis.call('HSET', job_key(child.id), 'broken', '1', 'caused_by', parent_id)
-        child.broken = 1
-        skip(child, { id = parent_id, status = 'in a way that is not known: its key is gone' })
-      end)
-      return
-    end
-    local edges, edge = job_key(parent_id) .. ':children', when .. ':' .. child.id
-    if not stands_in(edges, edge) then
-      fault('unknown-child', parent_id, function()
-        redis.call('RPUSH', edges, edge)
-        visit_anew(parent)
-      end)
-    elseif not parent.edge_cursor and (edge_state(parent, when) or nil) ~= state then
-      fault('stale-edge', parent_id .. ' is ' .. parent.status, function()
-        visit_anew(parent)
-      end)
-    end
-  end
-
-  local function check_edges(job, fault)
-    local key = job_key(job.id) .. ':parents'
-    if redis.call('HLEN', key) > FEW_EDGES then
-      return
-    end
-    local edges, broken = redis.call('HGETALL', key), 0
-    for i = 2, #edges, 2 do
-      broken = broken + (string.sub(edges[i], 1, 1) == '!' and 1 or 0)
-    end
-    if broken ~= job.broken then
-      fault('miscounted-edges', int(job.broken) .. ', not ' .. int(broken), function()
-        redis.call('HSET', job_key(job.id), 'broken', int(broken))
-        job.broken = broken
-      end)
-    end
-    for i = 1, #edges, 2 do
-      if job.status == 'blocked' then -- else it was mended
-        check_edge(job, edges[i], edges[i + 1], fault)
-      end
-    end
-  end
-
-  local function has_started(job)
-    return is_array(job) and redis.call('HGET', P .. 'array:' .. job.id, 'started')
-  end
-
-  local function check_blocked(job, fault)
-    if has_started(job) then
-      return
-    end
-    check_edges(job, fault)
-    local waits = redis.call('EXISTS', job_key(job.id) .. ':parents') == 1
-    if job.status ~= 'blocked' then
-      return -- it was mended
-    elseif job.broken > 0 then
-      fault('unsettled', job.caused_by, function()
-        skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
-      end)
-    elseif not waits and not job.final then
-      fault('unsettled', 'it waits for nobody', function()
-        local status = ready_state(job)
-        redis.call('HSET', job_key(job.id), 'status', status)
-        move(job, status)
-      end)
-    end
   end
 
   local function key_of(job)
@@ -118,7 +29,26 @@ do
     end
   end
 
+  -- Whether it is known how many may run, and where some wait: else nobody is let go.
+  local function check_key(job, name, fault)
+    local key = SLOTS.key_of(name)
+    if tonumber(redis.call('HGET', key, 'limit') or 0) == 0 then
+      fault('held-up', name .. ' has no limit', function()
+        SLOTS.about_key(name).limit = SLOTS.said_by(job.id).limit
+        SLOTS.touched[name] = 'anew'
+      end)
+    end
+    if not is_in(key .. ':queues', job.queue) and redis.call('EXISTS', SLOTS.waiting_of(name, job.queue)) == 1 then
+      fault('not-listed', 'concurrency:' .. name .. ':queues', function()
+        redis.call('ZADD', key .. ':queues', '0', job.queue)
+        redis.call('ZADD', SLOTS.keys_in(job.queue), '0', name)
+        SLOTS.touched[name] = 'anew'
+      end)
+    end
+  end
+
   local function check_line(job, name, fault, thorough)
+    check_key(job, name, fault)
     local waiting, list = SLOTS.waiting_of(name, job.queue), queue_key(job.queue) .. ':pending:' .. job.priority
     local place = tonumber(is_in(waiting, job.id) or 0)
     if place == 0 then
@@ -144,7 +74,8 @@ do
   end
 
   local function check_running(job, fault)
-    if not is_in(P .. 'leases', job.id) then
+    local till = is_in(P .. 'leases', job.id)
+    if not till or tonumber(till) > NOW + 1000 and redis.call('EXISTS', job_key(job.id) .. ':heartbeat') == 0 then
       fault('no-lease', job.worker or '?', function()
         index(P .. 'leases', job.id, NOW_TEXT) -- the reaper sees whether it is alive
       end)
@@ -158,7 +89,8 @@ do
   end
 
   local function check_due(member, at, fault)
-    if not is_in(P .. 'due', member) then
+    local score = is_in(P .. 'due', member)
+    if not score or tonumber(score) > at then
       fault('not-due', member, function()
         index(P .. 'due', member, at)
       end)
@@ -180,20 +112,35 @@ do
 
   local function check_walks(job, fault)
     if job.edge_cursor then
-      check_walk(job.id, fault)
+      WAITS.check_walk(job.id, fault)
     end
     if job.cascade and string.find(job.cascade, '%d$') then
-      check_walk('cascade:' .. job.id, fault)
+      WAITS.check_walk('cascade:' .. job.id, fault)
     end
   end
 
+  -- Of the tasks of an array that were made, or are never to be, those that are counted in no state: their keys are gone.
+  local function missing_tasks(array, row)
+    local dropped = redis.call('HGET', array_key(array), 'dropped')
+    local known = dropped and row.size or row.made + redis.call('SCARD', array_key(array) .. ':skip')
+    return known - row.waiting - row.running - row.ended
+  end
+
+  -- Whether nothing can be told of an array (a final job) but that its tasks (its workflow's counts) are gone.
   local function check_array(head, fault)
     local row = array_row(head.id)
     local over = row.ended >= row.size and row.turns == 0
     local to_make = row.turns + (row.follows and 0 or row.size - row.made)
     local idle = row.started and not over and row.waiting + row.running == 0 and to_make > 0
+    local missing = missing_tasks(head.id, row)
     if row.size == 0 then
-      fault('array-gone', P .. 'array:' .. head.id)
+      fault('array-gone', array_key(head.id))
+      return true
+    elseif missing > 0 then
+      fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', function()
+        count(array_key(head.id), 'cancelled', missing)
+        touched[head.id] = true
+      end)
     elseif row.walk and not is_in(P .. 'arrays', head.id) then
       fault('stuck-array', row.walk, function()
         work_on_array(head.id)
@@ -205,6 +152,44 @@ do
     end
   end
 
+  local function check_final(job, fault)
+    local gone = job.status == 'blocked' and redis.call('HEXISTS', workflow_key(job.workflow), 'final') == 0
+    if gone then
+      fault('workflow-gone', workflow_key(job.workflow))
+    end
+    return gone
+  end
+
+  local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
+
+  local function last_given()
+    return tonumber(meta_now()[1] or '') or 0
+  end
+
+  local function note_given(fence)
+    redis.call('HSET', KEYS[1], 'fence', fence)
+    meta_now()[1] = fence
+  end
+
+  -- A running job without a fence gets one that nobody has: its worker has lost it, as the reaper will see.
+  local function check_fence(job, fault)
+    local fence = tonumber(job.fence or '')
+    local valid = fence and string.find(job.fence, '^%d+$') and fence < HIGHEST_FENCE
+    if valid and fence > last_given() then
+      fault('fence-behind', meta_now()[1], function()
+        note_given(job.fence)
+      end)
+    elseif not valid and (job.fence or job.status == 'running') then
+      fault('malformed', 'its fence is ' .. (job.fence or 'missing'), function()
+        redis.call('HDEL', job_key(job.id), 'fence')
+        if job.status == 'running' then
+          note_given(int(math.max(last_given(), NOW) + 1))
+          redis.call('HSET', job_key(job.id), 'fence', meta_now()[1])
+        end
+      end)
+    end
+  end
+
   -- What every job has beside its hash.
   local function check_index(job, fault)
     if not is_in(P .. 'jobs', job.id) then
@@ -212,12 +197,7 @@ do
         index(P .. 'jobs', job.id, 0)
       end)
     end
-    if job.fence and tonumber(job.fence) > tonumber(meta_now()[1] or 0) then
-      fault('fence-behind', meta_now()[1], function()
-        redis.call('HSET', KEYS[1], 'fence', job.fence)
-        meta_now()[1] = job.fence
-      end)
-    end
+    check_fence(job, fault)
     if redis.call('SISMEMBER', P .. 'queues', job.queue) == 0 then
       fault('not-listed', P .. 'queues', function()
         redis.call('SADD', P .. 'queues', job.queue)
@@ -242,7 +222,7 @@ do
   local function find(id, fault)
     local kind = redis.call('TYPE', job_key(id)).ok
     local job = kind == 'hash' and read(id)
-    if job and (STATUSES[job.status] or TERMINAL[job.status]) then
+    if job and STATUSES[job.status] then
       return job
     elseif kind ~= 'none' then
       fault('damaged', kind == 'hash' and 'its status is ' .. (job and job.status or 'missing') or 'it is a ' .. kind)
@@ -260,11 +240,9 @@ do
     end
     check_index(job, fault)
     check_walks(job, fault)
-    if is_array(job) then
-      check_array(job, fault)
-    end
-    if job.status == 'blocked' then
-      check_blocked(job, fault)
+    local gone = is_array(job) and check_array(job, fault) or job.final and check_final(job, fault)
+    if job.status == 'blocked' and not gone then
+      WAITS.check(job, fault)
     elseif job.status == 'pending' then
       check_pending(job, fault)
     elseif job.status == 'running' then
@@ -277,7 +255,7 @@ do
     end
   end
 
-  -- A pending job, by its id, whose list is long: it is searched to its end.
+  -- A pending job, by its id, whose list is long, and which was not seen there: it may have come to one of its ends since.
   function INSPECT.line(id, fault)
     local job = find(id, fault)
     if job and job.status == 'pending' and not job.batch then
@@ -291,7 +269,7 @@ do
     local child = find(child_id, fault)
     if child and child.status == 'blocked' and not child.batch
       and redis.call('HGET', job_key(child_id) .. ':parents', parent) == state then
-      check_edge(child, parent, state, fault)
+      WAITS.check_edge(child, parent, state, fault)
     end
   end
 end

@@ -33,7 +33,6 @@ do
       local job = read(id)
       return job and job.status == 'running'
     end,
-    arrays = has_job,
     schedules = function(name)
       return redis.call('EXISTS', P .. 'schedule:' .. name) == 1
     end,
@@ -112,10 +111,19 @@ do
     end
   end
 
+  -- Whether the holder of a unique key belongs to a large submission that is being given up, step by step.
+  local function is_given_up(value)
+    local job = read(string.match(value or '', '^%S*'))
+    return job and job.batch and redis.call('HGET', P .. 'batch:' .. job.batch, 'state') == 'aborted'
+  end
+
   -- A unique key, by its name: whether its holder still needs it.
   function INSPECT.unique(name, fault)
     local key = P .. 'unique:' .. name
     local value, job = redis.call('GET', key), holder_of(key)
+    if not job and is_given_up(value) then
+      return
+    end
     local said = job and parse_unique(job.unique)
     local needed = said and said.name == name and not (job.status == 'running' and said.till == 'started')
     if value and not needed then
@@ -138,6 +146,12 @@ do
         end)
       end
     end
+    local jobs, per_ms = unpack(redis.call('HMGET', key, 'rate_jobs', 'rate_per_ms'))
+    if not jobs ~= not per_ms then -- a claim can't do with one of both
+      fault('malformed', 'half a rate', function()
+        redis.call('HDEL', key, 'rate_jobs', 'rate_per_ms')
+      end)
+    end
     local gates = redis.call('HMGET', key, 'paused', 'max_running', 'rate_jobs')
     if (gates[1] or gates[2] or gates[3]) and not is_gated(name) then
       fault('ungated', name, function()
@@ -158,6 +172,20 @@ do
     end
   end
 
+  -- Of the jobs of a workflow, those that are counted in no state: their keys are gone. Those of a large submission are
+  -- counted when they are admitted.
+  local function missing_jobs(key)
+    if redis.call('EXISTS', P .. 'batches') == 1 then
+      return 0
+    end
+    local row = redis.call('HMGET', key, 'size', 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped')
+    local missing = tonumber(row[1])
+    for i = 2, 9 do
+      missing = missing - tonumber(row[i] or 0)
+    end
+    return missing
+  end
+
   -- A workflow, by its id.
   function INSPECT.workflow(id, fault)
     local key = workflow_key(id)
@@ -165,12 +193,19 @@ do
     if not row[3] then
       return -- it has not begun
     end
-    if row[1] and not redis.call('LPOS', P .. 'propagate', 'workflow:' .. id, 'MAXLEN', '10000') then
+    if row[1] and redis.call('LLEN', P .. 'propagate') <= 1000 and not redis.call('LPOS', P .. 'propagate', 'workflow:' .. id) then
       fault('stuck-walk', 'workflow:' .. id, function()
         redis.call('RPUSH', P .. 'propagate', 'workflow:' .. id)
       end)
     end
-    if final_may_start(id) then
+    local missing = missing_jobs(key)
+    if missing > 0 then
+      fault('jobs-gone', int(missing) .. ' of ' .. row[3], function()
+        count(key, 'cancelled', missing)
+        count(key, 'swept', missing)
+        final_may_start(id, true)
+      end)
+    elseif final_may_start(id) then
       fault('unsettled', 'its final job waits for nobody', function()
         final_may_start(id, true)
       end)
@@ -255,17 +290,27 @@ do
     end
   end
 
-  -- `<difference> <field> <key>`: a count that was found to be wrong by so much, as of one moment. Differences stay.
+  local recounts -- how often counts were corrected before this call
+
+  -- `<difference> <recounts> <field> <key>`: a count that was found to be wrong by so much, as of one moment. Differences
+  -- stay, unless another doctor has corrected counts since: `recounts` is how often that was done by then.
   function INSPECT.count(item, fault)
-    local by, field, name = string.match(item, '^(%-?%d+) (%S+) (.+)$')
-    fault('miscounted', field .. ' is ' .. (redis.call('HGET', P .. name, field) or '0') .. ', by ' .. by .. ' too much', function()
+    local by, seen, field, name = string.match(item, '^(%-?%d+) (%d+) (%S+) (.+)$')
+    local said = redis.call('HGET', P .. name, field) or '0'
+    recounts = recounts or redis.call('HGET', KEYS[1], 'recounts') or '0'
+    local mend = seen == recounts and function()
       redis.call('HINCRBY', P .. name, field, int(0 - tonumber(by)))
-    end)
+      redis.call('HINCRBY', KEYS[1], 'recounts', '1')
+    end
+    fault('miscounted', field .. ' is ' .. said .. ', by ' .. by .. ' too much', mend or nil)
   end
 
   -- An id that was passed over because a key was damaged: it is looked at again from now on.
   function INSPECT.quarantined(id, fault)
-    if redis.call('SISMEMBER', P .. 'quarantine', id) == 1 then
+    local status = redis.pcall('HGET', job_key(id), 'status')
+    if type(status) == 'table' or status and not STATUSES[status] then
+      return -- that it is damaged is told of itself
+    elseif redis.call('SISMEMBER', P .. 'quarantine', id) == 1 then
       fault('quarantined', '', function()
         redis.call('SREM', P .. 'quarantine', id)
       end)

@@ -95,6 +95,7 @@ do
   local function next_place(said, in_front)
     local about, field, step = about_key(said.name), in_front and 'front' or 'seq', in_front and -1 or 1
     about[field] = about[field] + step
+    about.limit = about.limit > 0 and about.limit or said.limit -- the hash was deleted: nobody would ever be let go
     return (9 - said.priority) * BAND + BAND / 2 + about[field]
   end
 

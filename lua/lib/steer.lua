@@ -66,6 +66,9 @@ function STEER.retry(job)
     return nil, 'it waits for ' .. (job.caused_by or 'another job')
   end
   local head = head_of(job)
+  if job.holds and job.array and head == job then
+    return nil, 'its array is gone'
+  end
   local holder, key = kept_off_by(head)
   if holder then
     return nil, 'job ' .. holder .. ' holds its unique key ' .. key

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from array_jobs import tasks_of
 from builders import after, claim, jobs, new_job, submit
 from consistency import Audit
 from patient import Patient
@@ -109,6 +110,11 @@ async def held_and_forgotten(patient: Patient) -> None:
     await patient.redis.zrem(patient.keys.due, "refill k")
 
 
+async def a_task_gone(patient: Patient) -> None:
+    assert await patient.redis.delete(patient.keys.job(tasks_of(patient.array)[0]))
+    await patient.redis.hincrby(patient.keys.array(patient.array.id), "pending", -1)
+
+
 BREAKS: list[tuple[str, Break]] = [
     ("not-listed", removed_from("jobs", "pending")),
     ("not-listed", removed_from("queue:default:done", "done")),
@@ -130,6 +136,8 @@ BREAKS: list[tuple[str, Break]] = [
     ("unsettled", deleted("job:{child}:parents")),
     ("unsettled", final_not_started),
     ("stuck-array", two_tasks_ended_at_once),
+    ("jobs-gone", a_task_gone),
+    ("jobs-gone", field("workflow:{workflow}", "size", "3")),
     ("stray-member", added_to("leases", "pending")),
     ("stray-member", added_to("due", "done")),
     ("stray-member", added_to("due", "deadline nobody")),
@@ -182,6 +190,7 @@ def test_each_fault_that_is_mended_has_a_test() -> None:
 BY_HAND: list[tuple[str, Break]] = [
     ("damaged", field("job:{done}", "status", "whatever")),
     ("array-gone", lambda patient: patient.redis.delete(patient.keys.array(patient.array.id))),
+    ("workflow-gone", deleted("workflow:{workflow}")),
     ("half-staged", field("job:{done}", "batch", "0" * 22)),
     ("foreign", written("something", "else")),
 ]

@@ -7,9 +7,10 @@ from typing import Final
 
 from workron.connection import Connection
 from workron.doctor.faults import Fault
-from workron.doctor.inspector import Inspector
+from workron.doctor.inspector import Inspector, text_of
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
+from workron.errors import StoreBroken
 from workron.keys import Keys
 from workron.scripts import Scripts
 
@@ -54,7 +55,7 @@ class Doctor:
             mended += done
             if not done:
                 break
-        rollbacks, rolled_back = await self._connection.call("HMGET", self._keys.meta, "rollbacks", "rolled_back")
+        rollbacks, rolled_back = await self._rollbacks()
         return Report(
             faults=tuple(_once(fault for fault in inspector.faults if not fault.mended)),
             mended=tuple(_once(mended)),
@@ -62,9 +63,16 @@ class Doctor:
             jobs=walk.jobs,
             seconds=time.monotonic() - began_s,
             uncounted=uncounted,
-            rollbacks=int(rollbacks or 0),
-            rolled_back=(rolled_back or b"").decode(),
+            rollbacks=rollbacks,
+            rolled_back=rolled_back,
         )
+
+    async def _rollbacks(self) -> tuple[int, str]:
+        try:
+            number, last = await self._connection.call("HMGET", self._keys.meta, "rollbacks", "rolled_back")
+        except StoreBroken:  # it has another type, as the report says
+            return 0, ""
+        return int(number or 0), text_of(last or b"")
 
     async def _look(self, inspector: Inspector) -> tuple[Walk, str]:
         walk = Walk(self._connection, self._keys, inspector)
@@ -89,16 +97,15 @@ class Doctor:
         return None
 
     async def _compare(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
-        for name in sorted(walk.counted):
-            wrong = await tally.wrong_counts(name)
-            await inspector.ask("count", [f"{said - right} {field} {name}" for field, said, right in wrong])
+        for name in sorted(walk.counted | tally.names()):
+            await inspector.ask("count", await tally.wrong_counts(name))
 
     async def _search_long_lists(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
-        """Have pending jobs searched for that were not seen in the long lists of their queue."""
+        """Have pending jobs searched for that were not seen in the long lists of their queue, in two readings."""
         for queue in {name.split(":")[1] for name in walk.long_lists}:
             pending = set(tally.pending_in(queue))
-            for name in walk.long_lists:
-                if name.split(":")[1] == queue:
+            for name in walk.long_lists * 2:
+                if name.split(":")[1] == queue and pending:
                     pending -= await self._members(self._keys.prefix + name)
             await inspector.ask("line", sorted(pending))
 
@@ -107,7 +114,7 @@ class Doctor:
         found: set[str] = set()
         place = -1
         while page := await self._connection.call("LRANGE", key, place - _LIST_PAGE + 1, place):
-            found |= {one.decode() for one in page}
+            found |= {text_of(one) for one in page}
             place -= _LIST_PAGE
         return found
 

@@ -63,7 +63,7 @@ KINDS: Final = {
     "unsettled": Kind(
         "a job waits, although nothing keeps it from starting, or from being skipped",
         _BROKEN_MIDWAY,
-        "it is started, or skipped",
+        "it waits for what it depends on, or is started, or skipped",
     ),
     "stuck-array": Kind(
         "an array has ended and does not say so, or the other way, or nobody makes its next tasks",
@@ -74,6 +74,17 @@ KINDS: Final = {
         "what is known of an array's tasks is gone",
         _EDITED,
         "nobody can know it: cancel or delete the job",
+        Mend.BY_HAND,
+    ),
+    "jobs-gone": Kind(
+        "jobs of a workflow, or tasks of an array, are gone: it would never end",
+        "their keys were deleted by hand, or renamed by a mend",
+        "they count as cancelled from now on",
+    ),
+    "workflow-gone": Kind(
+        "what is known of a workflow is gone, and its final job waits for it",
+        _EDITED,
+        "nobody can know it: cancel the final job",
         Mend.BY_HAND,
     ),
     "half-staged": Kind(
@@ -106,7 +117,11 @@ KINDS: Final = {
         "it is renamed to `set-aside:…`, and made anew from what the jobs say",
     ),
     "miscounted": Kind("a count is wrong", _BROKEN_MIDWAY, "it is corrected by the difference"),
-    "malformed": Kind("a limit, or an entry, can't be read", _EDITED, "it is removed"),
+    "malformed": Kind(
+        "a limit, a fence, or an entry can't be read",
+        _EDITED,
+        "it is removed; an attempt without a fence is taken for lost",
+    ),
     "ungated": Kind(
         "a queue is paused or limited, and claims do not know of it",
         "Redis lost writes, or `meta` was edited",

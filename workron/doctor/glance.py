@@ -4,7 +4,7 @@ from typing import Final
 
 from workron.connection import Connection
 from workron.doctor.faults import Fault
-from workron.doctor.inspector import ITEMS, Inspector
+from workron.doctor.inspector import ITEMS, Inspector, text_of
 from workron.keys import Keys
 from workron.scripts import Scripts
 
@@ -20,7 +20,7 @@ class Glance:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
-        self._behind = "-"
+        self._behind = b"-"
 
     async def look(self) -> list[Fault]:
         """Look at the next jobs; returns what was wrong with them, mended or not."""
@@ -28,6 +28,6 @@ class Glance:
         jobs = await self._connection.call("ZCARD", self._keys.jobs)
         for _ in range(min(1 + jobs // _JOBS_PER_PAGE, _MOST_PAGES)):
             page = await self._connection.call("ZRANGEBYLEX", self._keys.jobs, self._behind, "+", "LIMIT", 0, ITEMS)
-            self._behind = f"({page[-1].decode()}" if len(page) == ITEMS else "-"
-            await inspector.ask("job", [job.decode() for job in page])
+            self._behind = b"(" + page[-1] if len(page) == ITEMS else b"-"
+            await inspector.ask("job", [text_of(job) for job in page])
         return inspector.faults

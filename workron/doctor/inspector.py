@@ -9,6 +9,8 @@ from workron.scripts import Scripts
 
 ITEMS: Final = 100
 """Items in one call."""
+_FEWER: Final = {"line": 20, "concurrency": 20}
+"""Of these, that are more work."""
 _ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "line": lambda words: f"job {words[0]}",
     "edge": lambda words: f"job {words[2]}",
@@ -17,7 +19,7 @@ _ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "member": lambda words: words[1],
     "lasting": lambda words: words[1],
     "type": lambda words: words[1],
-    "count": lambda words: words[2],
+    "count": lambda words: words[3],
     "orphan": lambda words: words[0],
 }
 """What a fault is about, by the words of the item: see `lua/lib/inspection.lua` and `leftovers.lua`."""
@@ -33,27 +35,37 @@ class Inspector:
 
     async def ask(self, what: str, items: Sequence[str]) -> None:
         """Look at items, whatever their number."""
-        for start in range(0, len(items), ITEMS):
-            page = items[start : start + ITEMS]
+        number = _FEWER.get(what, ITEMS)
+        for start in range(0, len(items), number):
+            page = [bytes_of(item) for item in items[start : start + number]]
             try:
                 [_, *found] = await self._scripts.inspect(self._mend, what, page)
             except (
                 StoreBroken
             ) as error:  # a key of the wrong type, which is told of itself; the others wait for its mend
-                self.add("unreadable", f"{what} {page[0]} …", str(error))
+                self.add("unreadable", f"{what} {items[start]} …", str(error))
             else:
                 self.faults += _faults(what, found)
 
     def add(self, code: str, about: str, detail: str) -> None:
-        self.faults.append(Fault(code, about, detail))
+        self.faults.append(Fault(code, _shown(bytes_of(about)), detail))
 
 
 def _faults(what: str, found: Iterable[Any]) -> Iterator[Fault]:
     for item, code, detail, mended in found:
-        words = _text(item).split(" ", 2 if what in {"edge", "count"} else 1)
-        about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_text(item)}"
-        yield Fault(code.decode(), about, _text(detail), bool(mended))
+        words = _shown(item).split(" ", {"edge": 2, "count": 3}.get(what, 1))
+        about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_shown(item)}"
+        yield Fault(code.decode(), about, _shown(detail), bool(mended))
 
 
-def _text(value: bytes) -> str:
+def _shown(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
+
+
+def text_of(value: bytes) -> str:
+    """Return a name that may have been written by anybody; `bytes_of` gives it back as it was."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from workron.connection import Connection
+from workron.doctor.inspector import bytes_of, text_of
 from workron.keys import Keys
 from workron.scripts import Scripts
 
@@ -17,7 +18,8 @@ LIVE: Final = frozenset({"pending", "scheduled", "running", "blocked"})
 ENDED: Final = ("done", "failed", "cancelled", "skipped")
 
 Group = tuple[str, str, str, str]
-"""Queue, workflow, array and concurrency key of a job; '' for none."""
+"""Queue, workflow, array (ARRAY of an array itself) and concurrency key of a job; '' for none."""
+ARRAY: Final = "*"
 
 
 class EventsLost(Exception):
@@ -42,17 +44,21 @@ class Tally:
         self._since = await self._last_event()
         behind = "-"
         while page := await self._connection.call("ZRANGEBYLEX", self._keys.jobs, behind, "+", "LIMIT", 0, PAGE):
-            await self._survey("", [job.decode() for job in page])
-            behind = f"({page[-1].decode()}"
+            await self._survey("", page)
+            behind = b"(" + page[-1]
 
-    async def wrong_counts(self, name: str) -> list[tuple[str, int, int]]:
-        """Compare a hash of counts, by its key without prefix; returns field, what it says, what is right."""
+    async def wrong_counts(self, name: str) -> list[str]:
+        """Compare a hash of counts, by its key without prefix; returns what is wrong, as `lua/inspect.lua` is told."""
         said = await self._survey(name, [])
         return [
-            (field, said.get(field, 0), right)
+            f"{said.get(field, 0) - right} {said[':recounts']} {field} {name}"
             for field, right in self._expected(name, said)
             if said.get(field, 0) != right
         ]
+
+    def names(self) -> set[str]:
+        """Return the hashes in which some job is counted, also where none is stored."""
+        return {f"{kind}:{name}" for (kind, name), _ in self._counted}
 
     def pending_in(self, queue: str) -> list[str]:
         """Return the jobs that were pending in a queue when it was looked last."""
@@ -62,11 +68,11 @@ class Tally:
         last = await self._connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
         return str(last[0][0].decode()) if last else ""
 
-    async def _survey(self, hash_name: str, ids: Sequence[str]) -> dict[str, int]:
+    async def _survey(self, hash_name: str, ids: Sequence[bytes]) -> dict[str, int]:
         """Read jobs, and those that have moved meanwhile; returns the counts of the hash."""
         while True:
             counts: list[bytes] = []
-            match await self._scripts.survey(self._since, hash_name, ids):
+            match await self._scripts.survey(self._since, bytes_of(hash_name), ids):
                 case [b"LOST"]:
                     raise EventsLost
                 case [b"SURVEYED", last, more, *rows]:
@@ -75,7 +81,7 @@ class Tally:
                     pass
             self._since = last.decode()
             for row in rows:
-                self._note(*(one.decode() for one in row))
+                self._note(*(text_of(one) for one in row))
             if not more:
                 return dict(_numbers(counts))
 
@@ -95,7 +101,7 @@ class Tally:
         self._counted[("queue", queue), status] += by
         if workflow:
             self._counted[("workflow", workflow), status] += by
-        if array:
+        if array not in {"", ARRAY}:
             self._counted[("array", array), status] += by
         if key:
             self._counted[("concurrency", key), "jobs"] += by
@@ -122,4 +128,4 @@ def _numbers(counts: Sequence[bytes]) -> Iterator[tuple[str, int]]:
     pairs: Iterator[Any] = zip(counts[::2], counts[1::2], strict=True)
     for field, value in pairs:
         if value.lstrip(b"-").isdigit():
-            yield field.decode(), int(value)
+            yield text_of(field), int(value)

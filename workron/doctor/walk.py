@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from workron.connection import Connection
-from workron.doctor.inspector import Inspector
+from workron.doctor.inspector import Inspector, bytes_of, text_of
 from workron.doctor.scheme import Shape, shape_of
+from workron.errors import StoreRefused
 from workron.keys import Keys
 
 PAGE: Final = 1000
@@ -41,15 +42,16 @@ class Walk:
         prefix, cursor = self._keys.prefix, b"0"
         while True:
             cursor, page = await self._connection.call("SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", PAGE)
-            # A name that is no UTF-8 is none of ours; it is shown, not asked about.
-            yield [name.decode("utf-8", "backslashreplace").removeprefix(prefix) for name in page]
+            yield [text_of(name).removeprefix(prefix) for name in page]
             if int(cursor) == 0:
                 return
 
     async def _look_at(self, names: Sequence[str]) -> None:
-        types = await self._connection.pipeline([("TYPE", self._keys.prefix + name) for name in names])
+        types = await self._connection.pipeline([("TYPE", self._key(name)) for name in names])
         asks: dict[str, list[str]] = defaultdict(list)
         for name, kind in zip(names, types, strict=True):
+            if isinstance(kind, Exception):
+                raise StoreRefused(f"Redis refuses to tell the type of a key: {kind}", retry_after_s=5.0)
             is_type = kind.decode()
             shape = shape_of(name, is_type)
             if is_type == "none":
@@ -77,7 +79,7 @@ class Walk:
             await self._members(name, shape.members, parts)
         if "child" in parts:
             await self._edges(name, parts["child"])
-        if "pending" in parts and await self._connection.call("LLEN", self._keys.prefix + name) > PAGE:
+        if "pending" in parts and await self._connection.call("LLEN", self._key(name)) > PAGE:
             self.long_lists.append(name)
 
     async def _members(self, name: str, what: str, parts: Mapping[str, str]) -> None:
@@ -92,18 +94,21 @@ class Walk:
 
     async def _edges(self, name: str, child: str) -> None:
         """Have the edges of a job with many of them looked at."""
-        if await self._connection.call("HLEN", self._keys.prefix + name) > MANY_EDGES:
+        if await self._connection.call("HLEN", self._key(name)) > MANY_EDGES:
             async for page in self._scan("HSCAN", name):
                 await self._inspector.ask("edge", [f"{parent} {state} {child}" for parent, state in page])
 
     async def _scan(self, command: str, name: str) -> AsyncIterator[list[tuple[str, str]]]:
         cursor: Any = b"0"
         while True:
-            cursor, page = await self._connection.call(command, self._keys.prefix + name, cursor, "COUNT", PAGE)
-            texts = [one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else str(one) for one in page]
+            cursor, page = await self._connection.call(command, self._key(name), cursor, "COUNT", PAGE)
+            texts = [text_of(one) if isinstance(one, bytes) else str(one) for one in page]
             yield list(zip(texts[::2], texts[1::2], strict=True))
             if int(cursor) == 0:
                 return
 
     async def _quarantined(self) -> list[str]:
-        return sorted(one.decode() for one in await self._connection.call("SMEMBERS", self._keys.quarantine))
+        return sorted(map(text_of, await self._connection.call("SMEMBERS", self._keys.quarantine)))
+
+    def _key(self, name: str) -> bytes:
+        return bytes_of(self._keys.prefix + name)
