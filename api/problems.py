@@ -39,6 +39,7 @@ IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "This Idempotenc
 UNIQUE_CONFLICT: Final = Kind("unique-conflict", 409, "Another job holds the unique key")
 NOT_RUNNING: Final = Kind("not-running", 409, "The job does not run")
 LEASE_LOST: Final = Kind("lease-lost", 409, "The lease of this attempt is lost")
+FORGOTTEN: Final = Kind("forgotten", 410, "Accepted before, ended, and forgotten")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
 UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body has a form that is not taken here")
 VALIDATION: Final = Kind("validation", 422, "The request is not valid")
@@ -61,6 +62,7 @@ KINDS: Final = (
     UNIQUE_CONFLICT,
     NOT_RUNNING,
     LEASE_LOST,
+    FORGOTTEN,
     TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     VALIDATION,
@@ -79,6 +81,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.TooLarge: TOO_LARGE,
     errors.Forbidden: FORBIDDEN,
     errors.NotFound: NOT_FOUND,
+    errors.Forgotten: FORGOTTEN,
     errors.Conflict: CONFLICT,
     errors.IdempotencyConflict: IDEMPOTENCY_CONFLICT,
     errors.UniqueConflict: UNIQUE_CONFLICT,

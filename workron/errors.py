@@ -7,6 +7,7 @@
     │   └── TooLarge             over one of the documented limits
     ├── Forbidden            the API key lacks a scope or a queue
     ├── NotFound             no such job or workflow
+    ├── Forgotten            what a repeated submission had stored has ended and is forgotten
     ├── Conflict             the state of the job, or its run, forbids it
     │   ├── IdempotencyConflict  the key was used before with another body
     │   ├── UniqueConflict       another job holds the unique key
@@ -81,6 +82,14 @@ class NotFound(WorkronError):
     def __init__(self, kind: str, ident: str) -> None:
         super().__init__(f"no such {kind}: {ident}")
         self.kind = kind
+        self.ident = ident
+
+
+class Forgotten(WorkronError):
+    """The submission was accepted before, under this Idempotency-Key; its jobs have ended and are forgotten."""
+
+    def __init__(self, ident: str) -> None:
+        super().__init__(f"this was accepted before, as {ident}, which has ended and is forgotten: submit nothing anew")
         self.ident = ident
 
 

@@ -16,7 +16,7 @@ from api.job_body import NewJob
 from api.placing import known_form, workflow_jobs
 from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids
-from workron.errors import NotFound, TooLarge
+from workron.errors import Forgotten, NotFound, TooLarge
 from workron.models import Submitted
 
 router = APIRouter(route_class=ScopedRoute, tags=["submit"])
@@ -27,6 +27,7 @@ _REPLAYED: Final = {"Idempotency-Replayed": {"schema": {"type": "string", "enum"
 _FAILURES: Final = (
     problems.IDEMPOTENCY_CONFLICT,
     problems.UNIQUE_CONFLICT,
+    problems.FORGOTTEN,
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
     problems.VALIDATION,
@@ -67,8 +68,7 @@ async def submit_job(request: Request) -> Response:
     if submitted.stored_at_ms is not None:
         document = schemas.new_job_document(job, submitted.stored_at_ms)
     else:
-        [stored] = rights.shown(caller_of(request), [await context.store.job(job_id)])
-        document = schemas.job_document(stored)
+        [document] = await _documents(request, submitted)
     note_targets(request, job_id)
     return _answer(submitted, document, f"/jobs/{job_id}")
 
@@ -125,7 +125,10 @@ async def submit_workflow(request: Request) -> Response:
     if (at_ms := submitted.stored_at_ms) is not None:
         document = schemas.new_workflow_document(submitted, new.name, new.on_failure, jobs, at_ms, MOST_JOBS)
     else:
-        document = await workflow_answer(request, submitted.workflow)
+        try:
+            document = await workflow_answer(request, submitted.workflow)
+        except NotFound as error:
+            raise Forgotten(submitted.workflow) from error
     note_targets(request, submitted.workflow)
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
@@ -161,7 +164,10 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
 
 
 async def _documents(request: Request, submitted: Submitted) -> list[dict[str, Any]]:
+    """Return the jobs of a submission, of one that was stored before those that are left; Forgotten if none is."""
     jobs = await context_of(request).store.jobs(submitted.ids)
+    if not any(jobs):
+        raise Forgotten(submitted.ids[0])
     return [schemas.job_document(job) for job in rights.shown(caller_of(request), jobs)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from builders import claim
+from builders import claim, finish
 
 from api import schemas
 from workron import ids
@@ -265,3 +265,23 @@ async def test_an_idempotency_key_that_is_not_printable_or_too_long_is_refused(
     headers = [(b"idempotency-key", key.encode("latin-1"))]
     response = await client.post("/jobs", json={"command": "x"}, headers=headers)
     assert (response.status_code, response.json()["errors"][0]["loc"]) == (422, ["Idempotency-Key"])
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/bulk", "/workflows"])
+async def test_a_repeat_was_taken_for_refused_when_its_jobs_had_ended_and_were_forgotten(
+    client: httpx2.AsyncClient, store: Store, path: str
+) -> None:
+    body = {
+        "/jobs": {"command": "x"},
+        "/jobs/bulk": {"jobs": [{"command": "x"}]},
+        "/workflows": {"name": "w", "jobs": [{"name": "a", "command": "x"}]},
+    }[path]
+    headers = {"idempotency-key": "again"}
+    assert (await client.post(path, json=body, headers=headers)).status_code == 201
+    (claimed,) = await claim(store)
+    await finish(store, claimed)
+    await store.delete(claimed.id)
+    response = await client.post(path, json=body, headers=headers)
+    assert (response.status_code, response.json()["type"]) == (410, "/problems/forgotten")
+    assert "accepted before" in response.json()["detail"]
+    assert await claim(store) == []

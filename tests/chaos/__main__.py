@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest has it
 
+from tests.chaos.account import Account
 from tests.chaos.faults import WEIGHTS
 from tests.chaos.harness import PACE_S, Run
 from tests.chaos.topologies import GROUNDS
@@ -49,6 +51,14 @@ def _kinds(text: str) -> list[str]:
     return kinds
 
 
+async def _until_told(run: Run) -> Account:
+    """Run; on SIGTERM, too, end what was started before leaving."""
+    task = asyncio.current_task()
+    assert task
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run.run()
+
+
 def main() -> int:
     options = arguments(sys.argv[1:])
     seed = random.randrange(1_000_000) if options.seed is None else options.seed  # noqa: S311
@@ -63,7 +73,7 @@ def main() -> int:
         pace_s=options.pace,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    account = asyncio.run(run.run())
+    account = asyncio.run(_until_told(run))
     print(account.table())
     if options.json:
         options.json.write_text(account.json() + "\n")

@@ -27,6 +27,7 @@ WORKFLOW_ENDS: Final = {
     "final": "done",
 }
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_FORGOTTEN: Final = 410
 _STORED: Final = frozenset({200, 201})
 """200: the answer to a repeated request, or the job that has the unique key."""
 _PAUSE_S: Final = 0.2
@@ -117,6 +118,8 @@ class Load:
         if answer is None:
             self.unanswered += 1
             return None
+        if answer.status_code == _FORGOTTEN:  # accepted, run and forgotten before its submitter was answered
+            return None
         assert answer.status_code in _STORED, (answer.status_code, answer.text)
         job_id: str = answer.json()["id"]
         self._acknowledge(job_id, *ends)
@@ -147,6 +150,8 @@ class Load:
         answer = await self._post("/workflows", {"name": name, "jobs": jobs}, name)
         if answer is None:
             self.unanswered += 1
+            return
+        if answer.status_code == _FORGOTTEN:
             return
         assert answer.status_code in _STORED, (answer.status_code, answer.text)
         for made in answer.json()["jobs"]:

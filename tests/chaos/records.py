@@ -35,7 +35,7 @@ class Events:
 
     async def follow(self) -> None:
         """Read for ever; reads all again that is there whenever the server was away or is another one."""
-        while True:
+        while not _is_cancelled():
             try:
                 await self._follow(self._admin())
             except (RedisError, OSError):
@@ -44,7 +44,7 @@ class Events:
     async def _follow(self, admin: Redis) -> None:
         await self.catch_up(admin)
         last = next(reversed(self.entries), "0-0")
-        while self._admin() is admin:
+        while self._admin() is admin and not _is_cancelled():
             answer: Any = await admin.xread({self._stream: last}, count=500, block=500)
             for name, fields in answer[self._stream.encode()][0] if answer else ():
                 last = name.decode()
@@ -109,6 +109,12 @@ class Events:
             for name, told in self.entries.items()
             if wanted.intersection(told.get("done", ()))
         ]
+
+
+def _is_cancelled() -> bool:
+    """Tell whether this task was cancelled: before Python 3.12, redis-py may swallow it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _told(fields: dict[bytes, bytes]) -> Told:

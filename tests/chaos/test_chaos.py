@@ -1,12 +1,17 @@
 """Two minutes of everything going wrong, and the account of it; `python -m tests.chaos` runs for longer."""
 
 import random
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_stack import ROOT
 
+from tests.chaos.__main__ import arguments
 from tests.chaos.account import Account
 from tests.chaos.faults import plan
 from tests.chaos.grounds import Ground
@@ -28,6 +33,24 @@ async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path
     assert len(account.faults) >= 8
     assert min(account.done, account.failed, account.cancelled, account.skipped, account.lease_losses) > 0
     wait_for(lambda: not processes_of(tmp_path), "the end of all that was started")
+
+
+def test_a_run_that_is_told_to_end_leaves_nothing_behind() -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "5", "--seed", "1"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr
+        folder = Path(run.stderr.readline().split()[-1])
+        wait_for(lambda: len(processes_of(folder)) > 8, "the deployment", within_s=60)
+        run.terminate()
+        run.stderr.read()
+    wait_for(lambda: not processes_of(folder), "the end of all that was started")
+    shutil.rmtree(folder)
+
+
+def test_the_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(["--help"])
+    assert "python -m tests.chaos --minutes 60 --json account.json" in capsys.readouterr().out
 
 
 def test_a_seed_decides_what_goes_wrong_and_when() -> None:

@@ -73,6 +73,7 @@ _BY_STATUS = {
     401: Exit.REFUSED,
     403: Exit.REFUSED,
     404: Exit.NOT_FOUND,
+    410: Exit.NOT_FOUND,
     409: Exit.CONFLICT,
     503: Exit.UNREACHABLE,
 }
