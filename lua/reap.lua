@@ -20,7 +20,7 @@ local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[
 local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 
 local last, wait_until, beat = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after', 'beat'))
-beat = tonumber(beat or 0)
+beat, wait_until = tonumber(beat or '') or 0, tonumber(wait_until or '') -- they may be damaged
 local undone = math.max(seen - beat, 0)
 if undone > 0 then
   note_rollback('beat', seen, beat)
@@ -35,11 +35,11 @@ end
 redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'beat', int(beat))
 last = last and tonumber(last)
 if last and (NOW - last > math.max(3 * pass_ms, 3000) or last > NOW) then
-  wait_until = int(NOW + lease_ms)
-  redis.call('HSET', KEYS[1], 'reap_after', wait_until)
+  wait_until = NOW + lease_ms
+  redis.call('HSET', KEYS[1], 'reap_after', int(wait_until))
 end
-if wait_until and tonumber(wait_until) > NOW and tonumber(wait_until) <= NOW + lease_ms then
-  return { 'WAITING', undone, beat, tonumber(wait_until) }
+if wait_until and wait_until > NOW and wait_until <= NOW + lease_ms then
+  return { 'WAITING', undone, beat, wait_until }
 end
 
 local requeued, ended, alive = 0, 0, 0

@@ -16,6 +16,7 @@ import structlog
 
 from api.schedule_body import expand
 from workron import ids
+from workron.doctor import Fault
 from workron.errors import StoreUnavailable
 from workron.outage import Outage
 from workron.schedules.firing import Fired, Firing
@@ -27,6 +28,8 @@ from workron.upkeep import Reaped, Swept, Upkeep
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
 GLANCE_EVERY_S: Final = 2.0
+MOST_TOLD: Final = 10_000
+"""Faults that are not told again with each look, while nobody mends them."""
 
 log = structlog.get_logger()
 
@@ -50,6 +53,7 @@ class Reaper:
         self._firing = Firing(store, expand)
         self._every_s = every_s
         self._outage = Outage()
+        self._told: set[Fault] = set()
         self._swept_at = self._measured_at = self._glanced_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -134,8 +138,11 @@ class Reaper:
                 about = {"fault": fault.code, "about": fault.about, "detail": fault.detail}
                 if fault.mended:
                     log.warning("something was wrong in redis, and was mended", **about)
-                else:
+                elif fault not in self._told:
                     log.warning("something is wrong in redis, see `workron doctor`", **about)
+                    self._told.add(fault)
+            if len(self._told) > MOST_TOLD:
+                self._told.clear()
 
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:

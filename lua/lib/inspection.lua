@@ -126,6 +126,14 @@ do
     return known - row.waiting - row.running - row.ended
   end
 
+  -- Whether an array that follows another one waits for nobody: all tasks of that have ended, and were told to none.
+  local function is_forgotten(row)
+    local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
+      and row.ended < row.size and string.match(row.follows, '^%S+')
+    local other = followed and read(followed)
+    return followed and (not other or TERMINAL[other.status])
+  end
+
   -- Whether nothing can be told of an array (a final job) but that its tasks (its workflow's counts) are gone.
   local function check_array(head, fault)
     local row = array_row(head.id)
@@ -140,6 +148,10 @@ do
       fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', function()
         count(array_key(head.id), 'cancelled', missing)
         touched[head.id] = true
+      end)
+    elseif is_forgotten(row) then
+      fault('stuck-array', 'it waits for tasks that have ended', function()
+        follow_all(head.id)
       end)
     elseif row.walk and not is_in(P .. 'arrays', head.id) then
       fault('stuck-array', row.walk, function()

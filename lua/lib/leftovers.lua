@@ -134,18 +134,25 @@ do
   end
 
   local LIMITS = { 'max_pending', 'max_running', 'rate_jobs', 'rate_per_ms' }
+  local COUNTS = { 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped', 'reserved', 'held' }
 
-  -- A queue, by its name: whether claims know of its gates, and what it is limited to can be read.
-  function INSPECT.queue(name, fault)
-    local key = queue_key(name)
-    for _, field in ipairs(LIMITS) do
+  -- Fields that are no number stop whoever counts; a count that is removed is made anew from the jobs.
+  local function check_numbers(key, fields, fault)
+    for _, field in ipairs(fields) do
       local value = redis.call('HGET', key, field)
-      if value and not string.find(value, '^%d+$') then
+      if value and not string.find(value, '^%-?%d+$') then
         fault('malformed', field .. ' ' .. value, function()
           redis.call('HDEL', key, field)
         end)
       end
     end
+  end
+
+  -- A queue, by its name: whether claims know of its gates, and what it is limited to can be read.
+  function INSPECT.queue(name, fault)
+    local key = queue_key(name)
+    check_numbers(key, LIMITS, fault)
+    check_numbers(key, COUNTS, fault)
     local jobs, per_ms = unpack(redis.call('HMGET', key, 'rate_jobs', 'rate_per_ms'))
     if not jobs ~= not per_ms then -- a claim can't do with one of both
       fault('malformed', 'half a rate', function()

@@ -5,7 +5,7 @@ local WAITS = {}
 do
   local SHORT = 1000 -- a list of so many is searched; of a longer one, see INSPECT.line
   local ENDS = 10000 -- so much at both ends of a list whose rest was read
-  local FEW_EDGES = 50 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
+  local FEW_EDGES = 10 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
 
   function WAITS.stands_in(list, member, thorough)
     if redis.call('LLEN', list) <= SHORT then

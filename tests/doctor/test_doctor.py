@@ -113,6 +113,7 @@ async def held_and_forgotten(patient: Patient) -> None:
 async def a_task_gone(patient: Patient) -> None:
     assert await patient.redis.delete(patient.keys.job(tasks_of(patient.array)[0]))
     await patient.redis.hincrby(patient.keys.array(patient.array.id), "pending", -1)
+    await patient.redis.hincrby(patient.keys.meta, "waiting", -1)
 
 
 BREAKS: list[tuple[str, Break]] = [

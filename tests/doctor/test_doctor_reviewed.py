@@ -12,7 +12,7 @@ from servers import Bench
 from workron.doctor.tally import Tally
 from workron.errors import NotFound
 from workron.ids import new_id
-from workron.models import Concurrency, Status
+from workron.models import Concurrency, Dependency, Status
 from workron.models.actions import Verb
 
 
@@ -259,3 +259,41 @@ async def test_a_job_is_not_skipped_because_its_parent_is_damaged(bench: Bench) 
     await bench.client.hset(key, "status", "running")
     await patient.run_to_the_end()
     assert (await bench.store().job(patient.child)).status is Status.DONE
+
+
+@pytest.mark.damaged
+async def test_an_array_that_follows_another_one_and_has_forgotten_whose_turn_it_is_goes_on(bench: Bench) -> None:
+    store = bench.store()
+    first = array_job(3)
+    second = array_job(3, max_parallel=1, depends_on=[Dependency(first.id, matching=True)])
+    await store.submit([first, second])
+    for claimed in await claim(store, limit=3):
+        await finish(store, claimed)
+    assert len(await run_all(store)) == 3
+    other = array_job(3, max_parallel=1, depends_on=[Dependency(first.id, matching=True)])
+    await store.submit([other])
+    await store.upkeep.tidy()
+    (claimed,) = await claim(store)
+    await bench.client.delete(f"{bench.keys.array(other.id)}:turns")
+    await finish(store, claimed)
+    assert [fault.code for fault in await store.glance.look()] == ["stuck-array"]
+    await store.upkeep.tidy()
+    assert len(await run_all(store)) == 2
+    assert (await store.job(other.id)).status is Status.DONE
+
+
+@pytest.mark.damaged
+async def test_a_count_that_is_no_number_is_made_anew(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, *jobs(3))
+    await bench.client.hset(bench.keys.queue("default"), "pending", "many")
+    report = await store.doctor.examine(repair=True)
+    assert ({fault.code for fault in report.mended}, report.faults) == ({"malformed", "miscounted"}, ())
+    assert (await store.queue("default")).counts[Status.PENDING] == 3
+
+
+@pytest.mark.damaged
+async def test_a_reaper_reaps_although_what_it_noted_is_damaged(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.hset(bench.keys.meta, mapping={"beat": "x", "reap_after": "x", "last_pass": "x"})
+    await patient.run_to_the_end()

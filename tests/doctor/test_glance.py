@@ -54,3 +54,16 @@ async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.Mo
     assert said == [("something was wrong in redis, and was mended", fields)]
     await patient.run_to_the_end()
     assert await Audit(bench.client, bench.keys).problems() == []
+
+
+@pytest.mark.damaged
+async def test_what_the_reaper_can_not_mend_is_told_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = await submit(bench.store(), new_job())
+    await bench.client.hset(bench.keys.job(job), "status", "whatever")
+    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append(fields["about"]))
+    reaper = Reaper(bench.store(), every_s=1)
+    for _ in range(3):
+        await reaper.keep_house()
+    assert said == [f"job {job}"]

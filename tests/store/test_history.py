@@ -43,3 +43,16 @@ async def test_another_reaper_and_a_first_pass_report_nothing(bench: Bench, pass
         for _ in range(passes):
             assert (await store.upkeep.reap()).undone == 0
     assert (await store.health()).rollbacks == 0
+
+
+async def test_one_rollback_that_several_notice_is_counted_once(bench: Bench) -> None:
+    reapers = [bench.store() for _ in range(3)]
+    for reaper in reapers:
+        await reaper.upkeep.reap()
+    await submit(reapers[0], new_job(), new_job())
+    (claimed,) = await claim(reapers[0])
+    await bench.client.hset(bench.keys.meta, mapping={"beat": "0", "fence": str(claimed.fence - 1)})
+    for reaper in reversed(reapers):
+        await reaper.upkeep.reap()
+    await claim(reapers[0])
+    assert (await reapers[0].health()).rollbacks == 1

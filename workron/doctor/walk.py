@@ -14,7 +14,7 @@ from workron.errors import StoreRefused
 from workron.keys import Keys
 
 PAGE: Final = 1000
-MANY_EDGES: Final = 50
+MANY_EDGES: Final = 10
 """Of a job with more, edges are looked at in pages; of one with fewer, together with the job."""
 
 
