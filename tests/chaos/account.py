@@ -28,6 +28,8 @@ class Account:
     """Acknowledged, and neither stored nor seen to end."""
     lost_in_rollback: int = 0
     """Lost because another server took over that had not yet heard of them."""
+    rollbacks_told: int = 0
+    """How often reapers and workers have said that history was rolled back; `/health` and `workron doctor` show it."""
     unfinished: int = 0
     """Acknowledged, and not ended long after the last fault."""
     wrong_end: int = 0
@@ -75,6 +77,8 @@ class Account:
         found = {name: getattr(self, name) for name in self.MUST_BE_NONE if getattr(self, name)}
         if self.executed_again > self.lease_losses:
             found["executed_again"] = f"{self.executed_again}, with {self.lease_losses} leases lost"
+        if self.lost_in_rollback and not self.rollbacks_told:
+            found["rollbacks_told"] = 0
         if not self.acknowledged:
             found["acknowledged"] = 0
         return found

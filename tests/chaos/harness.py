@@ -17,7 +17,9 @@ from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
 from tests.chaos.topologies import GROUNDS
+from workron.connection import Connection
 from workron.models import TERMINAL, Status
+from workron.store import Store
 
 REST_S: Final = 120.0
 """How long after the last fault the last job may end."""
@@ -128,7 +130,11 @@ class Run:
     async def _audit(self) -> None:
         admin = self.ground.primary.admin
         audit = Audit(admin, KEYS)
-        self.account.audit = await audit.problems()
+        async with Store(Connection.open(self.ground.url, key=KEYS.meta)) as store:
+            report = await store.doctor.examine()
+            self.account.rollbacks_told = (await store.health()).rollbacks
+        faults = [f"{fault.code} {fault.about}: {fault.detail}" for fault in report.faults]
+        self.account.audit = [*await audit.problems(), *faults, *filter(None, [report.uncounted])]
         info = await self.ground.primary.info("server")
         self.account.server = f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}"
         judge(self.account, self._load, self._events, audit.jobs, executions(self._folder / "ran"), self.ground)
