@@ -14,7 +14,7 @@ for at = 3, #ARGV do
   local item = ARGV[at]
   local function fault(code, detail, put_right)
     local mended = mend and put_right and pcall(put_right)
-    if code == 'damaged' and mend then
+    if code == 'damaged' and mend and what == 'job' then
       quarantine(item)
     end
     found[#found + 1] = { item, code, detail or '', mended and 1 or 0 }
