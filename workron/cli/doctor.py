@@ -90,6 +90,8 @@ def _print(report: "Report", repair: bool) -> None:
     looked_at = f"{report.keys:,} keys, {report.jobs:,} of them jobs, in {report.seconds:.1f} s"
     if report.faults:
         heading, style = f"{len(report.faults):,} faults", "bold red"
+    elif report.uncounted:
+        heading, style = "no faults, but counts were not compared", "bold yellow"
     else:
         heading, style = "all is well", "bold green"
     facts = [("looked at", looked_at)]
