@@ -1,5 +1,6 @@
 """`workron up` under load, its processes killed: no accepted job is missing, each ends, and each ends once."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -14,8 +15,11 @@ import pytest
 from redis import Redis
 
 from tests.processes.up import Up
+from workron.connection import Connection
+from workron.doctor import Report
 from workron.keys import Keys
 from workron.models import TERMINAL
+from workron.store import Store
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -187,6 +191,12 @@ def assert_all_ended_once(up: Up, accepted: dict[str, str], folder: Path) -> Non
     assert {job_id for job_id, end in accepted.items() if end == "done"} <= {job_id for job_id, _ in attempts}
     fences = [fence for _, fence in attempts]
     assert len(set(fences)) == len(fences)
+    assert asyncio.run(examine(up.redis_url)).faults == ()
+
+
+async def examine(url: str) -> Report:
+    async with Store(Connection.open(url)) as store:
+        return await store.doctor.examine()
 
 
 def all_jobs(up: Up) -> dict[str, str]:

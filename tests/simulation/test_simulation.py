@@ -11,7 +11,7 @@ from simulation.plants import PLANTS
 from simulation.run import run
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 150
+SEEDS = 200
 PARTS = 15
 """Seeds are run in parts, so that several processes may share them."""
 SOON = 100
