@@ -141,6 +141,15 @@ local function is_there_already(job)
     and job.priority == (action.to_priority or job.priority)
 end
 
+local SEARCHED = 100000 -- bytes of errors in one call, about: a text that is nearly found everywhere is much work
+local searched = 0
+
+local function is_in_error(job)
+  local error = job.error or ''
+  searched = searched + #error
+  return string.find(error, action.error, 1, true) ~= nil
+end
+
 local function matches(job)
   return statuses[job.status] and visible(job)
     and (action.queue == '' or job.queue == action.queue)
@@ -149,7 +158,7 @@ local function matches(job)
     and not (action.action == 'delete' and job.holds and job.array) -- tasks go with their array
     and (by_change or tonumber(job.created_at or 0) <= began)
     and (not action.name or job.name == action.name)
-    and (not action.error or string.find(job.error or '', action.error, 1, true) ~= nil)
+    and (not action.error or is_in_error(job))
     and is_within(job, 'created', 'created_at') and is_within(job, 'finished', 'finished_at')
     and (#tags == 0 or has_tags(job))
     and not is_there_already(job)
@@ -213,7 +222,7 @@ for i, job_id in ipairs(ids) do
   end
   counted.looked = counted.looked + 1
   place = places[i]
-  if counted.done + counted.failed >= limit then
+  if counted.done + counted.failed >= limit or searched >= SEARCHED then
     break
   end
 end

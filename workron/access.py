@@ -61,14 +61,14 @@ class Access:
 
     async def find(self, key_id: str) -> KeyRecord | None:
         """Return what is stored of a key, if there is one, in one round trip."""
-        reply, time = await self._connection.pipeline([("HGETALL", self._keys.api_key(key_id)), ("TIME",)])
+        reply, time = await self._connection.each([("HGETALL", self._keys.api_key(key_id)), ("TIME",)])
         return _record(key_id, reply, _ms(time))
 
     async def list(self) -> list[KeyRecord]:
         """Return all keys in the order in which they were made, expired ones for a while."""
         found = await self._connection.call("ZRANGE", self._keys.api_keys, 0, -1)
         names = sorted(one.decode() for one in found)
-        *rows, time = await self._connection.pipeline(
+        *rows, time = await self._connection.each(
             [*(("HGETALL", self._keys.api_key(name)) for name in names), ("TIME",)]
         )
         records = [_record(name, row, _ms(time)) for name, row in zip(names, rows, strict=True)]

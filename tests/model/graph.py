@@ -6,7 +6,7 @@ their workflows is settled at the end of each call, by `_settle`.
 
 from collections import Counter
 
-from tests.model.state import WAITING, Job, Workflow, counted
+from tests.model.state import GONE, WAITING, Job, Workflow, counted
 from tests.model.transitions import Transitions
 from workron.models import When
 
@@ -28,10 +28,10 @@ class Graph(Transitions):
 
     def _visit(self, parent: Job, when: str, child: Job | None) -> None:
         """Bring an edge, and then the child, to what the parent's present status demands."""
-        if child is None or child.status not in ("blocked", "skipped", "cancelled"):
+        if child is None or child.status not in ("blocked", "skipped", *GONE):
             return
         was, now = child.open.get(parent.id), self._edge(parent, when)
-        if was == now or (was is None and child.status == "cancelled"):
+        if was == now or (was is None and child.status in GONE):
             return
         broken = len(child.broken)
         if now is None:

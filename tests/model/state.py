@@ -9,6 +9,8 @@ from workron.models import NewJob, OnFailure, Status
 
 ENDED: Final = ("done", "failed", "cancelled", "skipped")
 WAITING: Final = ("pending", "scheduled", "blocked")
+GONE: Final = ("cancelled", "failed")
+"""Perhaps while they waited: then they still have edges, by which a retry goes."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from servers import KINDS, Bench
 
@@ -37,5 +37,6 @@ def test_the_store_does_what_the_model_says(kind: str, namespace: str, request: 
         deadline=None,
         print_blob=bool(MANY),
         suppress_health_check=list(HealthCheck),
+        phases=[*Phase] if MANY else [Phase.explicit, Phase.generate],  # shrinking takes longer than CI has
     )
     run_state_machine_as_test(OnServer, settings=chosen)

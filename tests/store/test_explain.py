@@ -112,6 +112,7 @@ async def test_a_running_job_tells_where_and_for_how_long_its_lease_holds(bench:
     await store.cancel(job_id)
     assert "it is being cancelled" in await said(store, job_id)
     await bench.client.delete(bench.keys.heartbeat(job_id))
+    await bench.client.zadd(bench.keys.leases, {job_id: 1})
     assert "that worker is silent: the reaper takes the job back" in await said(store, job_id)
 
 

@@ -47,7 +47,7 @@ async def test_an_error_reply_concerns_its_own_call_only(connection: Connection)
 
 
 async def test_an_error_in_a_pipeline_stands_in_its_place(connection: Connection) -> None:
-    one, two, three = await connection.pipeline([("ECHO", "1"), ("NO-SUCH-COMMAND",), ("ECHO", "3")])
+    one, two, three = await connection.each([("ECHO", "1"), ("NO-SUCH-COMMAND",), ("ECHO", "3")])
     assert (one, three) == (b"1", b"3")
     assert isinstance(two, Exception)
 
