@@ -70,7 +70,7 @@ class Bench:
         self.store = store
         self._api = api
         self._http = http
-        self._settings = {"redis": url, "api_key": KEY, "data_dir": str(home), "port": 0}
+        self._settings = {"redis": url, "api_key": KEY, "data_dir": str(home), "port": 0, "audit_entries": 0}
 
     async def submit(self, what: Submission, *, key: str = "") -> tuple[int, list[str]]:
         """Store it; returns the status of the answer and the calls that the API made for it."""

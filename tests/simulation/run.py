@@ -12,7 +12,7 @@ from .chance import chance_of, quickly
 from .http import http_by
 from .plants import planted
 from .timeline import Timeline
-from .weather import STORM_S
+from .weather import LAST_ROLLBACK_S, STORM_S
 from .world import World
 
 DRAIN_S: Final = 120.0
@@ -58,7 +58,8 @@ def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict
 def _drain(world: World) -> float:
     """Let time pass until nothing is left to do, and nothing comes any more; returns how long that took."""
     timeline, ends_at = world.timeline, STORM_S + DRAIN_S
-    while timeline.now < ends_at and not world.asked:
+    over_at = STORM_S + LAST_ROLLBACK_S  # what was put right before it might be undone
+    while timeline.now < ends_at and not (world.asked and timeline.now >= over_at):
         timeline.run_until(timeline.now + 1.0)
     world.put_right()
     quiet_for_s = 0.0

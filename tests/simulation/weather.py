@@ -9,6 +9,8 @@ RATES: Final = (0.0, 0.0, 0.005, 0.02, 0.06)
 DEATH_RATES: Final = (0.0, 0.002, 0.01, 0.03)
 STORM_S: Final = 15.0
 """How long faults happen."""
+LAST_ROLLBACK_S: Final = 6.0
+"""At most so long after its time a server restarts with the state that it had then."""
 
 
 class Fate(Enum):

@@ -21,7 +21,7 @@ from .http import ApiServer, settle
 from .network import Client as Redis
 from .network import Network, Wire
 from .timeline import Process, Timeline
-from .weather import Blow, Fate, Weather, blows
+from .weather import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
 from .witnesses import Witnesses
 
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
@@ -214,7 +214,7 @@ class World:
             self.history.roll_back(told)
             self.witnesses.rolled_back()
 
-        self.timeline.after(self.random.choice((0.01, 0.3, 2.0, 6.0)), restart)
+        self.timeline.after(self.random.choice((0.01, 0.3, 2.0, LAST_ROLLBACK_S)), restart)
 
 
 def _settings() -> Settings:
