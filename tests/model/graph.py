@@ -27,11 +27,14 @@ class Graph(Transitions):
         self._end(job, "skipped", reason="upstream", error=error, caused_by=parent.id)
 
     def _visit(self, parent: Job, when: str, child: Job | None) -> None:
-        """Bring an edge, and then the child, to what the parent's present status demands."""
-        if child is None or child.status not in ("blocked", "skipped", "cancelled"):
+        """Bring an edge, and then the child, to what the parent's present status demands.
+
+        Who was cancelled, or failed by its deadline, while it waited still has its edges: a retry goes by them.
+        """
+        if child is None or child.status not in ("blocked", "skipped", "cancelled", "failed"):
             return
         was, now = child.open.get(parent.id), self._edge(parent, when)
-        if was == now or (was is None and child.status == "cancelled"):
+        if was == now or (was is None and child.status in ("cancelled", "failed")):
             return
         broken = len(child.broken)
         if now is None:
