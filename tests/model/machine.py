@@ -133,8 +133,9 @@ class Machine(Driver):
     @precondition(lambda self: self.held)
     @rule(which=PICK, lost=LOST)
     def release(self, which: int, lost: bool) -> None:
-        job_id, fence = self.pick(self.held, which)
+        self._release(*self.pick(self.held, which), lost)
 
+    def _release(self, job_id: str, fence: int, lost: bool) -> None:
         async def real() -> Any:
             return (await self.store.attempts.release([(job_id, fence)]))[0]
 
@@ -143,12 +144,29 @@ class Machine(Driver):
     @precondition(lambda self: self.held)
     @rule(which=PICK)
     def heartbeat(self, which: int) -> None:
-        job_id, fence = self.pick(self.held, which)
+        self._heartbeat(*self.pick(self.held, which))
 
+    def _heartbeat(self, job_id: str, fence: int) -> None:
         async def real() -> Any:
             return (await self.store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence].value
 
         self.do(f"heartbeat {job_id} {fence}", real, lambda: self.model.heartbeat(job_id, fence))
+
+    @precondition(lambda self: self._overtaken())
+    @rule(which=PICK, how=st.sampled_from(["finish", "finish", "heartbeat", "release"]))
+    def speak_too_late(self, which: int, how: str) -> None:
+        """An earlier attempt of a job that is running again has its say: nothing changes."""
+        job_id, fence = self.pick(self._overtaken(), which)
+        if how == "finish":
+            self.end(job_id, fence, SUCCESS, False)
+        elif how == "heartbeat":
+            self._heartbeat(job_id, fence)
+        else:
+            self._release(job_id, fence, False)
+
+    def _overtaken(self) -> list[tuple[str, int]]:
+        now = dict(self.running())
+        return [(job_id, fence) for job_id, fence in self.held if now.get(job_id, fence) != fence]
 
     # --- steering ---------------------------------------------------------------------------------
 
@@ -278,6 +296,7 @@ class Machine(Driver):
         self.propagate()
         self.all_is_as_the_model_says()
         self.audit()
+        self.examine()
 
     def running(self) -> list[tuple[str, int]]:
         jobs = [job for job in self.model.jobs.values() if job.status == "running"]
