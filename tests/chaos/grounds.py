@@ -45,7 +45,7 @@ class Ground:
 
     async def move(self, lasts_s: float = 0.0) -> None:
         """Let another server take over; where that takes time, for so long."""
-        raise NotImplementedError
+        raise RuntimeError("there is one server only: nothing is to be moved where `moves` is not set")
 
     async def aclose(self) -> None:
         await asyncio.gather(*(proxy.aclose() for proxy in self.proxies))
