@@ -107,3 +107,27 @@ async def test_a_count_is_exact_while_all_goes_on(bench: Bench) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await load.keep_house()
+
+
+async def test_the_doctor_broke_when_events_were_gone_before_all_counts_were_compared(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, load = bench.store(), Load(bench, 2)
+    for _ in range(5):
+        await load.submit()
+    survey, trims = store._scripts.survey, iter([True])
+
+    async def forget_events(since: str, name: bytes, ids: list[bytes]) -> object:
+        if name and next(trims, False):
+            await bench.client.xtrim(bench.keys.events, 0)
+        return await survey(since, name, ids)
+
+    monkeypatch.setattr(store._scripts, "survey", forget_events)
+    report = await store.doctor.examine()
+    assert (report.faults, report.uncounted) == ((), "")
+    monkeypatch.setattr(store._scripts, "survey", lambda *_: _lost())
+    assert "more happens than can be followed" in (await store.doctor.examine()).uncounted
+
+
+async def _lost() -> list[bytes]:
+    return [b"LOST"]

@@ -79,26 +79,19 @@ class Doctor:
         await walk.run()
         if any(fault.code in _HIDE_JOBS for fault in inspector.faults):
             return walk, "some jobs could not be found or read: mend that first"
-        tally = await self._tally()
-        if tally is None:
-            return walk, "more happens than can be followed: try again when less is going on"
-        await self._compare(walk, tally, inspector)
-        await self._search_long_lists(walk, tally, inspector)
-        return walk, ""
-
-    async def _tally(self) -> Tally | None:
         for _ in range(_TRIES):
             tally = Tally(self._connection, self._keys, self._scripts)
             try:
                 await tally.read_all()
+                wrong = [
+                    item for name in sorted(walk.counted | tally.names()) for item in await tally.wrong_counts(name)
+                ]
             except EventsLost:
                 continue
-            return tally
-        return None
-
-    async def _compare(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
-        for name in sorted(walk.counted | tally.names()):
-            await inspector.ask("count", await tally.wrong_counts(name))
+            await inspector.ask("count", wrong)
+            await self._search_long_lists(walk, tally, inspector)
+            return walk, ""
+        return walk, "more happens than can be followed: try again when less is going on"
 
     async def _search_long_lists(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
         """Have pending jobs searched for that were not seen in the long lists of their queue, in two readings."""

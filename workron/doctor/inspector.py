@@ -40,9 +40,8 @@ class Inspector:
             page = [bytes_of(item) for item in items[start : start + number]]
             try:
                 [_, *found] = await self._scripts.inspect(self._mend, what, page)
-            except (
-                StoreBroken
-            ) as error:  # a key of the wrong type, which is told of itself; the others wait for its mend
+            except StoreBroken as error:
+                # A key of the wrong type, which is told of itself; the others wait for its mend.
                 self.add("unreadable", f"{what} {items[start]} …", str(error))
             else:
                 self.faults += _faults(what, found)
