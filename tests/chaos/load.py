@@ -26,6 +26,7 @@ WORKFLOW_ENDS: Final = {
     "handler": "done",
     "final": "done",
 }
+"""How each job of a workflow has to end, whoever is killed meanwhile."""
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FORGOTTEN: Final = 410
 _STORED: Final = frozenset({200, 201})

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from redis import Redis
 
+from tests.chaos.load import WORKFLOW_ENDS
 from tests.processes.up import Up
 from workron.connection import Connection
 from workron.doctor import Report
@@ -33,17 +34,6 @@ QUICK = {
 }
 STANDSTILL_S = 3.0
 """Longer than a process waits for an answer, and than a lease."""
-EXPECTED = {
-    "flaky": "done",
-    "left": "done",
-    "right": "done",
-    "join": "done",
-    "bad": "failed",
-    "mourner": "skipped",
-    "heir": "skipped",
-    "handler": "done",
-}
-"""How each job of a workflow has to end, whoever is killed meanwhile."""
 
 
 class Load(threading.Thread):
@@ -69,7 +59,7 @@ class Load(threading.Thread):
             ):  # RuntimeError: the client was closed, the next one is not there yet
                 continue
             if answer.status_code == 201:
-                self.accepted |= {job["id"]: EXPECTED[job["name"]] for job in answer.json()["jobs"]}
+                self.accepted |= {job["id"]: WORKFLOW_ENDS[job["name"]] for job in answer.json()["jobs"]}
 
     def _workflow(self, name: str) -> dict[str, Any]:
         ran = f"echo $WORKRON_JOB_ID $WORKRON_FENCE >> {self._folder}/ran"
