@@ -92,7 +92,12 @@ async def test_the_answer_to_a_workflow_is_what_a_reader_sees(
     client: httpx2.AsyncClient, size: int, outside: bool
 ) -> None:
     jobs: list[dict[str, Any]] = [
-        {"command": "true", "name": f"n{n}", "delay": n % 2, "depends_on": [{"job": f"n{n - 1}", "when": "failed"}]}
+        {
+            "command": "true",
+            "name": f"n{n}",
+            "delay": n % 2 * 60,
+            "depends_on": [{"job": f"n{n - 1}", "when": "failed"}],
+        }
         for n in range(1, size)
     ]
     jobs[size // 2]["depends_on"] = [(await submit(client, command="true"))["id"]] if outside else []
