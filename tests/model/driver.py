@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from consistency import Audit
 from hypothesis import note
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from servers import Bench
 
@@ -18,6 +19,9 @@ from workron.errors import StoreUnavailable, UniqueConflict, WorkronError
 
 AUDITED: Final = 5
 """Every so many steps the audit counts all anew."""
+
+PICK: Final = st.sampled_from(range(20))
+LOST: Final = st.sampled_from([False, False, False, True])
 
 Call = tuple[str, Callable[[], Awaitable[Any]], Callable[[], Any]]
 
