@@ -79,8 +79,8 @@ local replaced_any = false
 -- The jobs and the room that a plan needs: who is replaced leaves its own.
 local function sizes_for(plan)
   local sizes = sizes_of(plan.kept)
-  for id in pairs(plan.replaced) do
-    local other = read(id)
+  for _, replaced in ipairs(plan.replaced) do
+    local other = read(replaced.id)
     if other then
       sizes[other.queue] = (sizes[other.queue] or 0) - 1 - tonumber(other.array_size or 0)
     end
@@ -89,10 +89,10 @@ local function sizes_for(plan)
 end
 
 local function replace_holders(plan)
-  for id, by in pairs(plan.replaced) do
-    local other = read(id)
+  for _, replaced in ipairs(plan.replaced) do
+    local other = read(replaced.id)
     if not TERMINAL[other.status] then -- one of this call may have been skipped from the beginning
-      cancel(other, { error = 'replaced by job ' .. by })
+      cancel(other, { error = 'replaced by job ' .. replaced.by })
       replaced_any = true
     end
   end

@@ -15,8 +15,9 @@ end
 -- Find out what is to be done with each job. `here` is the batch that they are staged for, '' for none; `is_replaceable`
 -- tells whether a job that waits may be replaced in this call.
 --
--- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, id → which
--- job replaces it; `keys`, key → the job that takes it. Or nil and {"HELD", id of the holder, key}.
+-- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, who is
+-- replaced and by whom, in the order of the submission; `keys`, key → the job that takes it. Or nil and {"HELD", id of the
+-- holder, key}.
 function meet_holders(jobs, workflow, here, is_replaceable)
   local plan = { kept = {}, returned = {}, replaced = {}, keys = {} }
   for _, job in ipairs(jobs) do
@@ -28,7 +29,7 @@ function meet_holders(jobs, workflow, here, is_replaceable)
       plan.returned[job.id], kept = other.id, false
     elseif other and unique.on_conflict == 'replace' and (own or waits(other) and visible(other))
       and is_replaceable(other) then
-      plan.replaced[other.id] = job.id
+      plan.replaced[#plan.replaced + 1] = { id = other.id, by = job.id }
     elseif other then
       return nil, { 'HELD', other.id, unique.name }
     end

@@ -1,6 +1,6 @@
 """The rules of workers: claims, ends, heartbeats, and what is said too late."""
 
-from typing import Any
+from typing import Any, Final
 
 from builders import SUCCESS, WORKER
 from hypothesis import strategies as st
@@ -9,6 +9,8 @@ from hypothesis.stateful import precondition, rule
 from tests.model.driver import LOST, PICK, Driver
 from tests.model.specs import FAILURES, QUEUES
 from workron.models import ClaimRequest, Outcome, Result, Status
+
+TOO_LATE: Final = st.sampled_from(["finish", "finish", "heartbeat", "release"])
 
 
 class WorkerRules(Driver):
@@ -79,10 +81,21 @@ class WorkerRules(Driver):
         self.do(f"heartbeat {job_id} {fence}", real, lambda: self.model.heartbeat(job_id, fence))
 
     @precondition(lambda self: self._overtaken())
-    @rule(which=PICK, how=st.sampled_from(["finish", "finish", "heartbeat", "release"]))
+    @rule(which=PICK, how=TOO_LATE)
     def speak_too_late(self, which: int, how: str) -> None:
         """An earlier attempt of a job that is running again has its say: nothing changes."""
-        job_id, fence = self.pick(self._overtaken(), which)
+        self._speak(*self.pick(self._overtaken(), which), how)
+
+    @precondition(lambda self: self.running())
+    @rule(which=PICK, how=TOO_LATE)
+    def be_overtaken(self, which: int, how: str) -> None:
+        """An attempt gives its job back, another one starts it, and the first has its say after all."""
+        job_id, fence = self.pick(self.running(), which)
+        self._release(job_id, fence, False)
+        self.claim(["default", "other"], 5, "c", False)
+        self._speak(job_id, fence, how)
+
+    def _speak(self, job_id: str, fence: int, how: str) -> None:
         if how == "finish":
             self.end(job_id, fence, SUCCESS, False)
         elif how == "heartbeat":

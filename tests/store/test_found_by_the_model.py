@@ -3,6 +3,7 @@
 from builders import after, claim, finish, jobs, new_job, submit
 from bulk_actions import act
 from expiring import LATER, SOON, changed, ended
+from servers import Bench
 from unique_keys import unique
 
 from workron import ids
@@ -69,3 +70,13 @@ async def test_a_job_skipped_with_its_parent_in_one_submission_says_how_that_end
         store, new_job(id=parent, depends_on=after(done, when=When.FAILED)), new_job(id=child, depends_on=after(parent))
     )
     assert (await store.job(child)).error == f"skipped: it depends on {parent}, which ended skipped"
+
+
+async def test_those_who_are_replaced_are_cancelled_in_the_order_of_the_submission(bench: Bench) -> None:
+    store, keys = bench.store(), [f"key-{n}" for n in range(9)]
+    old = await submit(store, *(new_job(unique=unique("replace", key=key)) for key in keys))
+    await submit(store, *(new_job(unique=unique("replace", key=key)) for key in keys))
+    told = [
+        fields[b"cancelled"] for _, fields in await bench.client.xrange(bench.keys.events) if b"cancelled" in fields
+    ]
+    assert b" ".join(told).decode().split() == old
