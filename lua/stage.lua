@@ -65,7 +65,19 @@ local plan, held = meet_holders(parsed, workflow, batch, never)
 if not plan then
   return held
 end
-local jobs = plan.kept
+
+-- Those that are stored: not a job's further edges, where a holder of its unique key was returned for it.
+local function stored(all)
+  local some = {}
+  for _, job in ipairs(all) do
+    if job.last > job.first or redis.call('EXISTS', job_key(job.id)) == 1 then
+      some[#some + 1] = job
+    end
+  end
+  return some
+end
+
+local jobs = stored(plan.kept)
 local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
@@ -109,17 +121,6 @@ local function lines_of(jobs)
   return table.concat(lines, '\n')
 end
 
--- Those that are stored: not a job's further edges, where a holder of its unique key was returned for it.
-local function stored(all)
-  local some = {}
-  for _, job in ipairs(all) do
-    if job.last > job.first or redis.call('EXISTS', job_key(job.id)) == 1 then
-      some[#some + 1] = job
-    end
-  end
-  return some
-end
-
 -- Give back the room that was reserved for jobs which are not stored.
 local function return_room(all)
   local freed = {}
@@ -136,7 +137,6 @@ local function return_room(all)
 end
 
 local children, whole = {}, {}
-jobs = stored(jobs)
 for _, job in ipairs(jobs) do
   store_edges(job, children)
 end

@@ -8,7 +8,8 @@ from builders import after, claim, jobs, new_job, submit
 from servers import Bench
 from unique_keys import holder, unique
 
-from workron.errors import UniqueConflict
+from workron.chunks import MAX_EDGES
+from workron.errors import UniqueConflict, UnknownDependency
 from workron.listing import JobFilter
 from workron.models import Idempotency, Status
 from workron.store import Store
@@ -149,3 +150,15 @@ async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: S
     go_on.set()
     await task
     assert (await store.submit([new_job(unique=unique("return"))])).ids == (new[0].id,)
+
+
+@pytest.mark.parametrize("edges", [0, MAX_EDGES + 1])
+async def test_a_dependent_of_one_that_was_not_stored_waited_for_ever_beside_the_rest_of_its_edges(
+    store: Store, edges: int
+) -> None:
+    await submit(store, new_job(unique=unique()))
+    parents = jobs(edges)
+    new = [*parents, new_job(unique=unique("return"), depends_on=after(*(job.id for job in parents)))]
+    with pytest.raises(UnknownDependency, match=new[-1].id):
+        await store.submit([*new, new_job(depends_on=after(new[-1].id))])
+    assert len((await store.list_jobs(JobFilter())).jobs) == 1
