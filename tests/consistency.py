@@ -90,7 +90,9 @@ class Audit:
 
     async def problems(self) -> list[str]:
         await self._read_jobs()
-        found: list[str] = []
+        found = [f"{job_id} has no status, but {row}" for job_id, row in self.jobs.items() if "status" not in row]
+        if found:
+            return found
         queues = [name.decode() for name in await self._client.smembers(self._keys.queues)]
         concurrency = ConcurrencyAudit(self._client, self._keys, self.jobs)
         found += await concurrency.problems(queues)

@@ -51,6 +51,11 @@ function pop_call(queue)
   return call
 end
 
+local function lease(id, worker, fence, lease_ms, until_text)
+  redis.call('SET', job_key(id) .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  index(LEASES, id, until_text)
+end
+
 -- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
 local function start(id, row, worker, number, lease_ms, until_text)
   row = ROWS.with_array(id, row)
@@ -58,8 +63,7 @@ local function start(id, row, worker, number, lease_ms, until_text)
   local key, fence = job_key(id), int(number)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
-  redis.call('SET', key .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
-  index(LEASES, id, until_text)
+  lease(id, worker, fence, lease_ms, until_text)
   count(queue_key(row[2] or 'default'), 'running', 1)
   if row[5] then
     count(P .. 'workflow:' .. row[5], 'running', 1)
@@ -166,12 +170,15 @@ local function is_overtaken(request, last)
   return incarnation and incarnation == last_incarnation and tonumber(counter) < tonumber(last_counter)
 end
 
--- What an equal, earlier request got and still holds.
-local function claims_held(text)
-  local claims = {}
+-- What an equal, earlier request got and still holds, leased anew: who repeats a request counts from then on, and it may be
+-- long since the earlier one came. What has to stop by now is not to be started: it ends with its lease.
+local function claims_held(text, worker, lease_ms)
+  local claims, until_text = {}, int(NOW + lease_ms)
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
     local row = redis.pcall('HMGET', job_key(id), unpack(ROWS.FIELDS))
-    if row[1] == 'running' and redis.call('HGET', job_key(id), 'fence') == fence then
+    local held = row[1] == 'running' and redis.call('HMGET', job_key(id), 'fence', 'cancel_requested_at', 'expired_at')
+    if held and held[1] == fence and not held[2] and not held[3] then
+      lease(id, worker, fence, lease_ms, until_text)
       local attempt = tonumber(row[4])
       row[4] = attempt - 1
       claims[#claims + 1] = ROWS.of_claim(id, fence, attempt, ROWS.with_array(id, row))
@@ -298,7 +305,10 @@ function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, in
     if asked ~= inbox then
       redis.call('HSET', key, 'inbox', inbox)
     end
-    return 'CLAIMED', claims_held(held), -1
+    redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
+    local claims = claims_held(held, worker, lease_ms)
+    flush()
+    return 'CLAIMED', claims, -1
   end
   if parked and parked ~= '' then
     redis.call('HSET', key, 'parked', '')

@@ -36,13 +36,13 @@ class Model(Steering):
     ) -> list[tuple[str, int, int]]:
         """Lease up to `limit` jobs to a worker: id, fence and attempt of each.
 
-        A repeated request gets the same ones, one that was overtaken gets none. `chosen`: whom the store took, where
-        several could have been the next one.
+        A repeated request gets the same ones with new leases, one that was overtaken gets none. `chosen`: whom the
+        store took, where several could have been the next one.
         """
         last, held, until = self.requests.get(worker, ("", [], 0))
         if last and until > self.now:
             if last == request:
-                return [(job.id, fence, job.attempts) for job, fence in self._running(held)]
+                return self._lease_anew(worker, request, held)
             if int(request.partition(":")[2]) < int(last.partition(":")[2]):
                 return []
         self._promote()
@@ -56,6 +56,16 @@ class Model(Steering):
             self.requests[worker] = (request, held, self.now + 2 * self.policy.lease_ms)
         self._settle()
         return claims
+
+    def _lease_anew(self, worker: str, request: str, held: list[Held]) -> list[tuple[str, int, int]]:
+        self.requests[worker] = (request, held, self.now + 2 * self.policy.lease_ms)
+        go_on = [
+            (job, fence) for job, fence in self._running(held) if job.cancel_requested_at is job.expired_at is None
+        ]
+        for job, _ in go_on:
+            job.beat_at = self.now
+            job.lease_until = job.alive_until = self.now + self.policy.lease_ms
+        return [(job.id, fence, job.attempts) for job, fence in go_on]
 
     def _start(self, job: Job, worker: str) -> None:
         self.fence += 1

@@ -170,13 +170,15 @@ class History:
                 self.told.cancelled.add((command[_ARGV], job.run))
             case "", bytes() if command[0] == "LPOP":
                 words = answer.split(b"\n", 1)[0].decode().split(" ")
-                self._granted(_pairs(words[2:]))
+                self._granted(_pairs(words[2:]), earlier=True)
 
-    def _granted(self, pairs: Iterator[tuple[str, int]]) -> None:
+    def _granted(self, pairs: Iterator[tuple[str, int]], *, earlier: bool = False) -> None:
+        """Leases count from the call that hands claims out, also if it repeats another; `earlier`: from their start."""
         for job_id, fence in pairs:
             job = self.told.jobs[job_id]
+            since_ms = job.started_ms if earlier else self._server.now_ms
             if job.status == "running" and job.fence == fence:
-                job.leased_until_ms = max(job.leased_until_ms, job.started_ms + self._lease_ms)
+                job.leased_until_ms = max(job.leased_until_ms, since_ms + self._lease_ms)
 
     def _renewed(self, pairs: Iterator[tuple[str, int]], words: Sequence[bytes]) -> None:
         for (job_id, fence), word in zip(pairs, words, strict=True):

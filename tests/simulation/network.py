@@ -61,6 +61,8 @@ class Network:
         """Called when the server has run a command, with what it answered."""
         self.deadly: Callable[[Process], None] = lambda process: None
         """Called with a process that dies of a call."""
+        self.late_until = 0.0
+        """When the last of the calls arrives to which something happened on their way."""
         self._boot = 0
         self._blocked: dict[str, deque[Call]] = {}
         self._subscriptions: list[Subscription] = []
@@ -85,10 +87,12 @@ class Network:
             arrives_at += self.weather.long_delay_s()
         if fate is Fate.LATE:  # the connection breaks, and the call arrives after those of the next one
             self.timeline.after(self.weather.delay_s(), lambda: self._break(client, lane))
-            self.timeline.push(arrives_at + self.weather.long_delay_s(), None, lambda: self._arrive(client, call, fate))
+            arrives_at += self.weather.long_delay_s()
         else:
-            self.timeline.push(arrives_at, None, lambda: self._arrive(client, call, fate))
             lane.free_at = arrives_at
+        if fate is not Fate.FINE:
+            self.late_until = max(self.late_until, arrives_at)
+        self.timeline.push(arrives_at, None, lambda: self._arrive(client, call, fate))
         lane.calls.append(call)
         try:
             return await call.answer
@@ -119,7 +123,9 @@ class Network:
         else:
             self._apply(call, fate)
             if fate is Fate.TWICE and self.server.script not in _NOT_TWICE:
-                self.timeline.after(self.weather.long_delay_s(), lambda: self._again(call))
+                again_in_s = self.weather.long_delay_s()
+                self.late_until = max(self.late_until, self.timeline.now + again_in_s)
+                self.timeline.after(again_in_s, lambda: self._again(call))
 
     def _apply(self, call: Call, fate: Fate) -> None:
         answer = self.server.apply(call.command)

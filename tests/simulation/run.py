@@ -58,9 +58,9 @@ def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict
 def _drain(world: World) -> float:
     """Let time pass until nothing is left to do, and nothing comes any more; returns how long that took."""
     timeline, ends_at = world.timeline, STORM_S + DRAIN_S
-    over_at = STORM_S + LAST_ROLLBACK_S  # what was put right before it might be undone
-    while timeline.now < ends_at and not (world.asked and timeline.now >= over_at):
-        timeline.run_until(timeline.now + 1.0)
+    undone_until = STORM_S + LAST_ROLLBACK_S
+    while timeline.now < ends_at and not (world.asked and timeline.now >= max(undone_until, world.network.late_until)):
+        timeline.run_until(timeline.now + 1.0)  # what is put right before might be undone, or closed by a late call
     world.put_right()
     quiet_for_s = 0.0
     while timeline.now < ends_at and quiet_for_s < SETTLE_S:

@@ -185,6 +185,29 @@ async def test_a_repeated_claim_request_leaves_out_what_has_ended(store: Store) 
     assert [got.id for got in (await store.attempts.claim(request)).claims] == [first.claims[1].id]
 
 
+async def test_the_leases_of_a_repeated_claim_request_ended_before_its_worker_thought(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    request = ClaimRequest("w1", ["default"], 1, "boot:7")
+    await store.attempts.claim(request)
+    await bench.client.pexpire(bench.keys.heartbeat(job_id), 1)
+    await bench.client.zadd(bench.keys.leases, {job_id: 1})
+    (got,) = (await store.attempts.claim(request)).claims
+    assert got.id == job_id
+    lease = await bench.client.zscore(bench.keys.leases, job_id)
+    now_s, now_us = await bench.client.time()
+    assert lease > now_s * 1000 + now_us / 1000
+    assert await bench.client.pttl(bench.keys.heartbeat(job_id)) > 1
+
+
+async def test_a_repeated_claim_request_does_not_bring_what_was_cancelled_meanwhile(store: Store) -> None:
+    first, second = await submit(store, *(new_job() for _ in range(2)))
+    request = ClaimRequest("w1", ["default"], 2, "boot:7")
+    await store.attempts.claim(request)
+    await store.cancel(first)
+    assert [got.id for got in (await store.attempts.claim(request)).claims] == [second]
+
+
 async def test_an_overtaken_claim_request_claims_nothing(store: Store) -> None:
     await submit(store, *(new_job() for _ in range(2)))
     await store.attempts.claim(ClaimRequest("w1", ["default"], 1, "boot:8"))
