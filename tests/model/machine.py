@@ -6,13 +6,10 @@ long after it was answered. In the end all that is left is run, and has to end.
 
 from builders import SUCCESS
 
-from tests.model.reaper_rules import ReaperRules
-from tests.model.steering_rules import SteeringRules
-from tests.model.submit_rules import SubmitRules
-from tests.model.worker_rules import WorkerRules
+from tests.model.courses import Courses
 
 
-class Machine(SubmitRules, WorkerRules, SteeringRules, ReaperRules):
+class Machine(Courses):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:

@@ -61,9 +61,9 @@ class WorkerRules(Driver):
     @precondition(lambda self: self.held)
     @rule(which=PICK, lost=LOST)
     def release(self, which: int, lost: bool) -> None:
-        self._release(*self.pick(self.held, which), lost)
+        self.give_back(*self.pick(self.held, which), lost)
 
-    def _release(self, job_id: str, fence: int, lost: bool) -> None:
+    def give_back(self, job_id: str, fence: int, lost: bool) -> None:
         async def real() -> Any:
             return (await self.store.attempts.release([(job_id, fence)]))[0]
 
@@ -72,9 +72,9 @@ class WorkerRules(Driver):
     @precondition(lambda self: self.held)
     @rule(which=PICK)
     def heartbeat(self, which: int) -> None:
-        self._heartbeat(*self.pick(self.held, which))
+        self.beat(*self.pick(self.held, which))
 
-    def _heartbeat(self, job_id: str, fence: int) -> None:
+    def beat(self, job_id: str, fence: int) -> None:
         async def real() -> Any:
             return (await self.store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence].value
 
@@ -84,24 +84,15 @@ class WorkerRules(Driver):
     @rule(which=PICK, how=TOO_LATE)
     def speak_too_late(self, which: int, how: str) -> None:
         """An earlier attempt of a job that is running again has its say: nothing changes."""
-        self._speak(*self.pick(self._overtaken(), which), how)
+        self.speak(*self.pick(self._overtaken(), which), how)
 
-    @precondition(lambda self: self.running())
-    @rule(which=PICK, how=TOO_LATE)
-    def be_overtaken(self, which: int, how: str) -> None:
-        """An attempt gives its job back, another one starts it, and the first has its say after all."""
-        job_id, fence = self.pick(self.running(), which)
-        self._release(job_id, fence, False)
-        self.claim(["default", "other"], 5, "c", False)
-        self._speak(job_id, fence, how)
-
-    def _speak(self, job_id: str, fence: int, how: str) -> None:
+    def speak(self, job_id: str, fence: int, how: str) -> None:
         if how == "finish":
             self.end(job_id, fence, SUCCESS, False)
         elif how == "heartbeat":
-            self._heartbeat(job_id, fence)
+            self.beat(job_id, fence)
         else:
-            self._release(job_id, fence, False)
+            self.give_back(job_id, fence, False)
 
     def _overtaken(self) -> list[tuple[str, int]]:
         now = dict(self.running())
