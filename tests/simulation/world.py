@@ -50,6 +50,8 @@ class World:
         self.known: list[str] = []
         """Jobs that clients were told of."""
         self._latest_skew_s = 0.0
+        self.set_back = False
+        """Whether the server's clock was, once."""
         self.errors: list[str] = []
         """What scripts were answered with that nobody should see."""
         self._settings = _settings()
@@ -186,6 +188,7 @@ class World:
             case "server clock":
                 self.server.skew_s += blow.length_s
                 self._latest_skew_s = max(self._latest_skew_s, self.server.skew_s)
+                self.set_back = self.set_back or blow.length_s < 0
                 self.history.steady = False
                 self.network.note("redis", "*** clock", f"{blow.length_s:+g} s")
             case _ if process is not None:
