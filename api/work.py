@@ -64,7 +64,8 @@ class NewClaims(Body):
     wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)] | None = None
     """Seconds to wait for a job; by default as the header `Prefer: wait=` says, else not at all."""
     request_id: RequestId | None = None
-    """A new one for each request. If no answer came, repeat the request with its id: it gets the same claims."""
+    """A new one for each request. If no answer came, repeat the request with its id: it gets the same claims,
+    leased anew."""
 
 
 class Held(Body):

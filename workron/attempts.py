@@ -53,7 +53,7 @@ class Attempts:
         """Results of claims that could not be read, on their way to the next call."""
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones."""
+        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones anew."""
         reply = await self._scripts.claim(**self._claim_args(request))
         return await self._claimed(reply[0], reply[1], reply[2:])
 

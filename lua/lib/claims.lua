@@ -303,7 +303,7 @@ function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, in
   end
   if last == request and held ~= '' then
     if asked ~= inbox then
-      redis.call('HSET', key, 'inbox', inbox)
+      redis.call('HSET', key, 'inbox', '') -- two answers bring these claims now: neither is withdrawn
     end
     redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
     local claims = claims_held(held, worker, lease_ms)

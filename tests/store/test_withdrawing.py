@@ -33,3 +33,15 @@ async def test_a_request_made_again_through_another_inbox_is_not_given_up(bench:
     assert not await store.attempts.withdraw(first)
     assert (await store.attempts.claim(replace(first, limit=0, park_ms=0))).claims == ()
     assert (await store.job(got[0].id)).status is Status.RUNNING
+
+
+async def test_a_poll_that_came_late_took_back_what_its_worker_had_got_by_an_exchange(bench: Bench) -> None:
+    store = bench.store()
+    exchange = ClaimRequest("w1", ("default",), 1, "boot:1", inbox="api!")
+    poll = replace(exchange, park_ms=60_000, inbox="api")
+    await submit(store, new_job())
+    got = (await store.attempts.claim(exchange)).claims
+    assert (await store.attempts.claim(poll)).claims == got
+    assert not await store.attempts.withdraw(poll)
+    assert not await store.attempts.withdraw(exchange)
+    assert (await store.job(got[0].id)).status is Status.RUNNING
