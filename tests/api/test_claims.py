@@ -156,9 +156,6 @@ async def test_a_repeat_of_a_request_gets_the_same_claims(servers: Servers) -> N
         first = await server.claim(limit=2, request_id="boot:1")
         again = await server.claim(limit=2, request_id="boot:1")
         assert _attempts(again) == _attempts(first)
-        assert all(
-            one["last_heartbeat_at"] >= other["last_heartbeat_at"] for one, other in zip(again, first, strict=True)
-        )
         assert len(await server.claim(limit=2, request_id="boot:2")) == 1
         assert await server.claim(limit=2, request_id="boot:1") == []
 
