@@ -2,7 +2,7 @@
 -- uses: core history timers unique slots concurrency ends arrays workflows
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
--- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
+-- scored again. A suspect whose command had not begun is given back, and the attempt is refunded. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
 --
 -- ARGV[1]  pass_ms   time between two passes, ms
 -- ARGV[2]  lease_ms  length of a lease, ms
@@ -64,6 +64,12 @@ local function rest_ms(job)
   return math.min(math.max(redis.call('PTTL', key), 1), last and last + 1 - NOW or math.huge)
 end
 
+-- Whether its worker was lost before the command of a suspect began: then that does not count. It does after many times:
+-- a job may be such that workers die of it even before.
+local function had_not_begun(job)
+  return job.waits == job.fence and (tonumber(job.releases or '') or 0) < REFUNDS
+end
+
 local function lost(job)
   local why, last = stop_of(job)
   local what = 'worker ' .. (job.worker or '?') .. ' was silent for longer than its lease'
@@ -72,8 +78,11 @@ local function lost(job)
     outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
-  redis.call('HINCRBY', job_key(job.id), 'losses', '1')
-  local status = conclude(job, outcome)
+  local status = had_not_begun(job) and give_back(job.id, job.fence)
+  if not status then
+    redis.call('HINCRBY', job_key(job.id), 'losses', '1')
+    status = conclude(job, outcome)
+  end
   if TERMINAL[status] then
     ended = ended + 1
   else
