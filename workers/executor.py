@@ -22,7 +22,7 @@ from workers.output import OutputBuffer
 from workers.parents import FetchParents, no_parents
 from workers.process import Halted, Launcher, Process
 from workers.scarcity import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
-from workers.suspects import Begin, Suspects, begin_untold, is_suspect
+from workers.suspects import Suspects, is_suspect
 from workron.models import Claim, Outcome
 
 Result = TypeVar("Result")
@@ -43,7 +43,6 @@ class Executor:
         kill_grace_s: float,
         halted: Callable[[], bool] = lambda: False,
         parents: FetchParents = no_parents,
-        begin: Begin = begin_untold,
         environ: Mapping[bytes, bytes] = os.environb,
     ) -> None:
         self.kill_grace_s = kill_grace_s
@@ -59,7 +58,7 @@ class Executor:
         self.launcher: Launcher
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
-        self.suspects: Final = Suspects(self._attempts, begin)
+        self.suspects: Final = Suspects(self._attempts)
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:

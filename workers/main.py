@@ -48,7 +48,6 @@ async def _run(settings: Settings, limits: Limits) -> int:
                 kill_grace_s=settings.kill_grace,
                 halted=lambda: signals.told,
                 parents=parents,
-                begin=source.begin,
                 environ=os.environb | ({b"WORKRON_URL": settings.api.encode()} if settings.api else {}),
             )
             await _work(Worker(settings, source, await stack.enter_async_context(executor), limits), signals)

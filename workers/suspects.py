@@ -1,7 +1,7 @@
 """Jobs with which workers were lost so often that they may be what kills them: they run with nothing beside them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from workers.scarcity import AGAIN_S
 from workron.models import Claim
@@ -18,17 +18,16 @@ def is_suspect(claim: Claim) -> bool:
     return bool(claim.more and claim.more.get("alone"))
 
 
-async def begin_untold(_job_id: str, _fence: int) -> bool:
-    """Say so to nobody."""
+async def _begin(_job_id: str, _fence: int) -> bool:
     return True
 
 
 class Suspects:
     """Those among a worker's attempts, in the order of their turns."""
 
-    def __init__(self, attempts: Mapping[int, "Attempt"], begin: Begin) -> None:
+    def __init__(self, attempts: Mapping[int, "Attempt"]) -> None:
+        self.begin: Begin = _begin
         self._attempts = attempts
-        self._begin: Final = begin
         self._suspects: list[Attempt] = []
 
     def add(self, attempt: "Attempt") -> None:
@@ -48,7 +47,7 @@ class Suspects:
         """
         await attempt.wait_while(lambda: self._is_not_alone(attempt))
         while not attempt.ending:
-            told = await attempt.unless_ended(self._begin(attempt.claim.id, attempt.claim.fence))
+            told = await attempt.unless_ended(self.begin(attempt.claim.id, attempt.claim.fence))
             if told.cancelled():
                 return
             if told.exception() is None:

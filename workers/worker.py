@@ -82,6 +82,7 @@ class Worker:
         self._enough = asyncio.Event()
         """Set when a second call is worth its while."""
         executor.scarcity.changed = self._look_again
+        executor.suspects.begin = source.begin
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed, executor.notes)
