@@ -71,10 +71,12 @@ class Parking:
         self._loop: asyncio.AbstractEventLoop
 
     @contextmanager
-    def enter(self, worker: str, queues: Sequence[str], limit: int, request_id: str | None) -> Iterator[Waiter]:
+    def enter(
+        self, worker: str, queues: Sequence[str], limit: int, request_id: str | None, *, begins: bool = False
+    ) -> Iterator[Waiter]:
         """Hold a place for a claim request until its answer is sent or given up."""
         self._loop = asyncio.get_running_loop()
-        request = ClaimRequest(worker, queues, limit, request_id or ids.new_id(), inbox=self._inbox)
+        request = ClaimRequest(worker, queues, limit, request_id or ids.new_id(), inbox=self._inbox, begins=begins)
         waiter = Waiter(request, repeatable=request_id is not None)
         self._waiters.setdefault(request.worker, []).append(waiter)
         try:

@@ -66,6 +66,9 @@ class NewClaims(Body):
     request_id: RequestId | None = None
     """A new one for each request. If no answer came, repeat the request with its id: it gets the same claims,
     leased anew."""
+    begins: bool = False
+    """You say when the command of a job starts that comes with `"alone": true` in `more`: by a heartbeat for the job
+    with `"begins": true`. If you are lost before, that does not count against the job."""
 
 
 class Held(Body):
@@ -172,6 +175,8 @@ class JobBeat(MaybeFenced):
 
     progress: Progress | None = None
     """A number or a text: shown with the job."""
+    begins: bool = False
+    """Its command starts now (see `begins` in `POST /claims`)."""
 
 
 class ClaimPart(Body):
@@ -181,6 +186,8 @@ class ClaimPart(Body):
     queues: Queues
     limit: Annotated[int, Field(ge=0, le=MAX_RESULTS), or_with_a_point]
     """0 asks only what this request has got already."""
+    begins: bool = False
+    """As in `POST /claims`."""
 
 
 class NewExchange(Body):

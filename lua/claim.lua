@@ -9,6 +9,7 @@
 -- ARGV[6]  floor     highest fence that the caller has seen
 -- ARGV[7]  park_ms   when nothing is there: keep the request for so long, ms; 0: don't
 -- ARGV[8]  inbox     name of the list that tells of a parked request's claims
+-- ARGV[9]  begins    1: the worker says when the command of a suspect begins (see begin), 0: it does not
 --
 -- Returns {"CLAIMED" | "EMPTY" | "PARKED" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
 -- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}
@@ -18,6 +19,7 @@
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local begins = ARGV[9] == '1'
 
-local word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
+local word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
 return { word, due_ms, unpack(claims) }

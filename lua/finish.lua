@@ -11,11 +11,12 @@
 -- ARGV[6]  floor         highest fence that the caller has seen
 -- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
 -- ARGV[8]  inbox         name of the list that tells of a parked request's claims (see claim)
--- ARGV[9]  retry_ms      wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
--- ARGV[10]  retry_max_ms  longest wait between two attempts, ms, of such jobs
--- ARGV[11]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
+-- ARGV[9]  begins        1: the worker says when the command of a suspect begins, 0: it does not (see claim)
+-- ARGV[10]  retry_ms     wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
+-- ARGV[11]  retry_max_ms  longest wait between two attempts, ms, of such jobs
+-- ARGV[12]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
 --                        a fence may also be `safe` or `always`: see lib/unfenced
--- ARGV[12..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
+-- ARGV[13..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
 --                        output offset ('' for none), output total, output data, retry_after (wait that the job asked
 --                        for, ms, '' for none), result (JSON, '' for none), progress ('' for none)
 --
@@ -25,8 +26,9 @@
 
 local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local retry_ms, retry_max_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
-local successes = ARGV[11]
+local begins = ARGV[9] == '1'
+local retry_ms, retry_max_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
+local successes = ARGV[12]
 local WIDTH, EDGES = 13, 200
 
 -- Accept an attempt's outcome under its fence; `write` stores its last output then.
@@ -88,7 +90,7 @@ local results = {}
 for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
   results[#results + 1] = finish_safely(id, fence, { exit_code = '0' })
 end
-for at = 12, #ARGV, WIDTH do
+for at = 13, #ARGV, WIDTH do
   results[#results + 1] = finish_in_full(at)
 end
 flush()
@@ -96,6 +98,6 @@ local propagating = propagate(EDGES)
 flush()
 local word, claims, due_ms = 'NONE', {}, -1
 if request ~= '' then
-  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
+  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
 end
 return { word, due_ms, (propagating or ended_here) and 1 or 0, results, unpack(claims) }

@@ -2,7 +2,8 @@
 -- uses: core history timers unique slots concurrency ends arrays workflows
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
--- scored again. After a pause of all passes (Redis or all of us were away) nothing is reaped for one lease.
+-- scored again. A suspect whose command had not begun is given back, and the attempt is refunded. After a pause of all
+-- passes (Redis or all of us were away) nothing is reaped for one lease.
 --
 -- ARGV[1]  pass_ms   time between two passes, ms
 -- ARGV[2]  lease_ms  length of a lease, ms
@@ -18,6 +19,8 @@
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
+local MOST_LOST = 1000 -- so many of the workers that are lost are shown
+local FORGOTTEN = 100 -- and so many of them go in one pass
 
 local last, wait_until, beat = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'reap_after', 'beat'))
 beat, wait_until = tonumber(beat or '') or 0, tonumber(wait_until or '') -- they may be damaged
@@ -64,6 +67,12 @@ local function rest_ms(job)
   return math.min(math.max(redis.call('PTTL', key), 1), last and last + 1 - NOW or math.huge)
 end
 
+-- Whether its worker was lost before the command of a suspect began: then that does not count. It does after many times:
+-- a job may be such that workers die of it even before.
+local function had_not_begun(job)
+  return job.waits == job.fence and (tonumber(job.releases or '') or 0) < REFUNDS
+end
+
 local function lost(job)
   local why, last = stop_of(job)
   local what = 'worker ' .. (job.worker or '?') .. ' was silent for longer than its lease'
@@ -72,8 +81,11 @@ local function lost(job)
     outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
-  redis.call('HINCRBY', job_key(job.id), 'losses', '1')
-  local status = conclude(job, outcome)
+  local status = had_not_begun(job) and give_back(job.id, job.fence)
+  if not status then
+    redis.call('HINCRBY', job_key(job.id), 'losses', '1')
+    status = conclude(job, outcome)
+  end
   if TERMINAL[status] then
     ended = ended + 1
   else
@@ -119,6 +131,26 @@ local function take_back_undelivered()
   end
 end
 
+-- Forget workers that have been silent for an hour, and of those that are lost all but the last ones: a worker that is
+-- started again and again as its jobs kill it leaves many.
+local function forget_workers()
+  local all = P .. 'workers'
+  redis.call('ZREMRANGEBYSCORE', all, '-inf', int(NOW - WORKER_SHOWN_MS))
+  local many = redis.call('ZCOUNT', all, '-inf', int(NOW - lease_ms)) - MOST_LOST
+  if many <= 0 then
+    return
+  end
+  local oldest = redis.call('ZRANGE', all, '0', int(math.min(many, FORGOTTEN) - 1), 'WITHSCORES')
+  for at = 1, #oldest, 2 do
+    local key = P .. 'worker:' .. oldest[at]
+    local own_ms = redis.pcall('HGET', key, 'lease_ms')
+    if NOW - tonumber(oldest[at + 1]) > (type(own_ms) == 'string' and tonumber(own_ms) or 0) then
+      redis.call('DEL', key)
+      redis.call('ZREM', all, oldest[at])
+    end
+  end
+end
+
 local ids = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
 for _, id in ipairs(ids) do
   if not pcall(look_at, id) then
@@ -128,6 +160,6 @@ for _, id in ipairs(ids) do
 end
 flush()
 pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
-redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', int(NOW - WORKER_SHOWN_MS))
+forget_workers()
 flush()
 return { 'REAPED', undone, beat, requeued, ended, alive, #ids == limit and 1 or 0, unpack(taken) }

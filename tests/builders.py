@@ -36,12 +36,18 @@ async def submit(store: Store, *jobs: NewJob) -> list[str]:
 
 
 async def claim(
-    store: Store, *, worker: str = "w1", queues: list[str] | None = None, limit: int = 1, wait: bool = False
+    store: Store,
+    *,
+    worker: str = "w1",
+    queues: list[str] | None = None,
+    limit: int = 1,
+    wait: bool = False,
+    begins: bool = False,
 ) -> list[Claim]:
-    """Claim with a fresh request; `wait`: until there is something, at most 10 s."""
+    """Claim with a fresh request; `wait`: until there is something, at most 10 s. `begins`: see `ClaimRequest`."""
     deadline = time.monotonic() + 10
     while True:
-        request = ClaimRequest(worker, queues or ["default"], limit, f"boot:{next(_requests)}")
+        request = ClaimRequest(worker, queues or ["default"], limit, f"boot:{next(_requests)}", begins=begins)
         claimed = await store.attempts.claim(request)
         if claimed.claims or not wait or time.monotonic() > deadline:
             return list(claimed.claims)

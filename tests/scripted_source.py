@@ -69,6 +69,9 @@ class Scripted:
         await asyncio.sleep(self.beat_takes_s)
         return Beats({fence: self.beats.get(fence, Beat.OK) for _, fence in held}, self.drain)
 
+    async def begin(self, job_id: str, fence: int) -> bool:
+        return True
+
     async def leave(self, worker: str) -> None:
         self.left.append(worker)
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from workers.command import allowed_environment, program_for, why_not_started
 from workers.exits import Exits
@@ -19,18 +19,16 @@ from workers.guardian import boottime_s
 from workers.notes import Notes, with_notes
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
+from workers.parents import FetchParents, no_parents
 from workers.process import Halted, Launcher, Process
 from workers.scarcity import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
+from workers.suspects import Suspects, is_suspect
 from workron.models import Claim, Outcome
 
-FetchParents = Callable[[str], Awaitable[bytes]]
+Result = TypeVar("Result")
 _OOM_SCORE_STEP: Final = 500
 _OOM_SCORE_MAX: Final = 1000
 _LOOK_ROUND_S: Final = 0.02
-
-
-async def _no_parents(_: str) -> bytes:
-    return b"{}"
 
 
 class Executor:
@@ -44,7 +42,7 @@ class Executor:
         *,
         kill_grace_s: float,
         halted: Callable[[], bool] = lambda: False,
-        parents: FetchParents = _no_parents,
+        parents: FetchParents = no_parents,
         environ: Mapping[bytes, bytes] = os.environb,
     ) -> None:
         self.kill_grace_s = kill_grace_s
@@ -60,8 +58,7 @@ class Executor:
         self.launcher: Launcher
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
-        self.suspects: Final[list[Attempt]] = []
-        """The attempts beside which nothing is to run, at first."""
+        self.suspects: Final = Suspects(self._attempts)
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
@@ -98,10 +95,6 @@ class Executor:
         """The attempts that have not ended, by fence."""
         return MappingProxyType(self._attempts)
 
-    def runs_others(self, attempt: "Attempt") -> bool:
-        """Whether a command runs beside this attempt."""
-        return any(other.started for other in self._attempts.values() if other is not attempt)
-
     def start(self, claim: Claim, deadline: float) -> "Attempt":
         """Start the command of a claim; `deadline` is when its lease ends, in seconds as by `boottime_s`.
 
@@ -109,7 +102,7 @@ class Executor:
         """
         attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
         if attempt.is_suspect:
-            self.suspects.append(attempt)
+            self.suspects.add(attempt)
         self.guardian.begin(claim.fence, deadline)
         attempt.task.add_done_callback(lambda _: self._forget(attempt))
         return attempt
@@ -151,14 +144,13 @@ class Attempt:
         self.deadline = deadline
         self.output = OutputBuffer()
         self._has_parents = bool(claim.more and claim.more.get("parents"))
-        self.is_suspect: Final = bool(claim.more and claim.more.get("alone"))
-        """Whether workers were lost with the job so often that it may be what kills them: see `lua/lib/rows.lua`."""
+        self.is_suspect: Final = is_suspect(claim)
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
         self._ending: Ending | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self._waiter: asyncio.Task[Any] | None = None
+        self._waiter: asyncio.Future[Any] | None = None
         self._loop = asyncio.get_running_loop()
         self.alone_until_s: Final = self._loop.time() + 2 * self.patience_s if self.is_suspect else 0.0
         self.task = self._loop.create_task(self._run())
@@ -177,6 +169,11 @@ class Attempt:
     def stopped(self) -> bool:
         """Whether `stop` ended it: then it is to be released, its outcome says nothing about the command."""
         return self._ending is Ending.STOP
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was ended, or is being ended, before its time."""
+        return self._ending is not None
 
     @property
     def started(self) -> bool:
@@ -210,7 +207,9 @@ class Attempt:
         try:
             await self._be_guarded()
             if self.is_suspect:
-                await self._be_alone()
+                await self._executor.suspects.turn(self)
+            else:
+                await self.wait_while(self._executor.suspects.keep_clear)
             status = None
             if (process := await self._start_patiently()) is not None:
                 await process.exited
@@ -228,12 +227,24 @@ class Attempt:
             for timer in self._timers:
                 timer.cancel()
 
-    async def _be_alone(self) -> None:
-        """Wait, for a while, until nothing runs that it could take along: a worker was lost with it, perhaps by it."""
+    async def wait_while(self, holds: Callable[[], bool]) -> None:
+        """Wait while that holds, but for no longer than it may be put off."""
         until_s = self._loop.time() + self.patience_s
-        while self._ending is None and self._executor.runs_others(self) and self._loop.time() < until_s:
-            self._waiter = waiter = self._loop.create_task(asyncio.sleep(_LOOK_ROUND_S))
-            await asyncio.wait({waiter})
+        while self._ending is None and holds() and self._loop.time() < until_s:
+            await self.pause(_LOOK_ROUND_S)
+
+    async def pause(self, seconds: float) -> None:
+        await self.unless_ended(asyncio.sleep(seconds))
+
+    async def unless_ended(self, work: Awaitable[Result]) -> asyncio.Future[Result]:
+        """Wait until it is done, or cancelled because the attempt is ended; returns it."""
+        self._waiter = waiter = asyncio.ensure_future(work)
+        await asyncio.wait({waiter})
+        return waiter
+
+    def lose_if_late(self) -> None:
+        if boottime_s() >= self.deadline:
+            self.lose()
 
     async def _start_patiently(self) -> Process | None:
         """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
@@ -255,29 +266,24 @@ class Attempt:
 
     async def _wait_for_room(self, shortage: Shortage) -> None:
         with self._executor.scarcity.waiting(shortage):
-            self._waiter = waiter = self._loop.create_task(asyncio.sleep(AGAIN_S))
-            await asyncio.wait({waiter})
+            await self.pause(AGAIN_S)
 
     async def _be_guarded(self) -> None:
         """Wait until the guardian knows of this attempt, or it is not to start any more."""
         while self._ending is None and not self._guardian.flush():
-            self._waiter = waiter = self._loop.create_task(self._guardian.up.wait())
-            await asyncio.wait({waiter})
-        if boottime_s() >= self.deadline:
-            self.lose()
+            await self.unless_ended(self._guardian.up.wait())
+        self.lose_if_late()
 
     async def _learn_of_parents(self) -> None:
         """Write down for the command how those jobs ended on which its own depends."""
         if self._ending is not None:
             return
-        self._waiter = waiter = self._loop.create_task(self._write_parents())
-        await asyncio.wait({waiter})
+        waiter = await self.unless_ended(self._write_parents())
         if not waiter.cancelled() and (error := waiter.exception()) is not None:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(str(error)) from error
             raise StartError(f"the results of the jobs that it depends on can't be had: {error}") from error
-        if boottime_s() >= self.deadline:
-            self.lose()
+        self.lose_if_late()
 
     async def _write_parents(self) -> None:
         data = await self._executor.parents(self.claim.id)
@@ -299,8 +305,7 @@ class Attempt:
         process.set_oom_score(executor.oom_score)
         if self.claim.timeout_ms is not None:
             self._timers.append(self._loop.call_later(self.claim.timeout_ms / 1000, self._end, Ending.TIMEOUT))
-        if boottime_s() >= self.deadline:  # stopped since it was guarded: the guardian looked in vain
-            self.lose()
+        self.lose_if_late()  # stopped since it was guarded: the guardian looked in vain
         return process
 
     def _finish(self, process: Process) -> int | None:

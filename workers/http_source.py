@@ -113,6 +113,13 @@ class HttpSource:
         drain = None if wish is None else Drain(None if wish["timeout"] is None else round(wish["timeout"] * 1000))
         return Beats({beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}, drain)
 
+    async def begin(self, job_id: str, fence: int) -> bool:
+        try:
+            await self._send("POST", f"/jobs/{quote(job_id, safe='')}/heartbeat", {"fence": fence, "begins": True})
+        except ApiProblem:
+            return False
+        return True
+
     async def leave(self, worker: str) -> None:
         with suppress(ApiProblem):  # nobody knew of it
             await self._send("DELETE", f"/workers/{quote(worker, safe='')}")
@@ -169,7 +176,7 @@ class HttpSource:
         document: dict[str, Any] = {"worker_id": self._worker, "results": [_result(result) for result in results]}
         if request is not None:
             part = {"request_id": request.request_id, "queues": list(request.queues), "limit": request.limit}
-            document["claim"] = part | {"limit": min(request.limit, MAX_RESULTS)}
+            document["claim"] = part | {"limit": min(request.limit, MAX_RESULTS), "begins": request.begins}
         answer = await self._send("POST", "/exchange", document)
         claims = tuple(map(_claim, answer["claims"]))
         due_ms = None if answer["next_due"] is None else math.ceil(answer["next_due"] * 1000)
@@ -186,6 +193,7 @@ class HttpSource:
             "limit": min(request.limit, MAX_RESULTS),
             "wait": wait_s,
             "request_id": request.request_id,
+            "begins": request.begins,
         }
         try:
             answer = await self._send("POST", "/claims", document, wait_s=wait_s)

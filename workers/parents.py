@@ -1,6 +1,7 @@
 """What the command of a job is told of those that the job depends on."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import orjson
@@ -9,7 +10,14 @@ from workers.source import JobSource
 from workron.errors import StoreUnavailable
 from workron.models import Parent
 
+FetchParents = Callable[[str], Awaitable[bytes]]
+"""Returns the document for a job."""
 _PAUSE_S: Final = 0.2
+
+
+async def no_parents(_: str) -> bytes:
+    """Return the document of a job that depends on none."""
+    return b"{}"
 
 
 class Parents:

@@ -38,6 +38,9 @@ class RedisSource:
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         return await self._store.attempts.heartbeat(info, held)
 
+    async def begin(self, job_id: str, fence: int) -> bool:
+        return await self._store.attempts.begin(job_id, fence)
+
     async def leave(self, worker: str) -> None:
         await self._store.attempts.leave(worker)
 

@@ -34,7 +34,8 @@ class Requests:
         if limit == 0 and self.parked_at is None:
             return None
         self.open = max(self.open, limit)
-        return ClaimRequest(self._worker, self._turns.order(), limit, self.id, self.park_ms if limit else 0)
+        park_ms = self.park_ms if limit else 0
+        return ClaimRequest(self._worker, self._turns.order(), limit, self.id, park_ms, begins=True)
 
     def served(self) -> float:
         """Go on to the next request; returns since when, at the earliest, the claims of this one are leased.

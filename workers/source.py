@@ -20,6 +20,9 @@ class JobSource(Protocol):
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         """Prove life and renew the leases of attempts (job, fence)."""
 
+    async def begin(self, job_id: str, fence: int) -> bool:
+        """Say that the command of a suspect starts now; whether it may: the attempt has not been lost."""
+
     async def leave(self, worker: str) -> None:
         """Say that the worker has stopped: it is not lost."""
 

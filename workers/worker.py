@@ -22,6 +22,7 @@ from workers.output_writer import OutputWriter
 from workers.requests import Requests
 from workers.source import JobSource
 from workers.stopping import Stopping
+from workers.suspects import is_suspect
 from workers.turns import Turns
 from workron import ids
 from workron.errors import StoreUnavailable
@@ -81,6 +82,7 @@ class Worker:
         self._enough = asyncio.Event()
         """Set when a second call is worth its while."""
         executor.scarcity.changed = self._look_again
+        executor.suspects.begin = source.begin
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = Outage()
         self._output = OutputWriter(source, self._changed, executor.notes)
@@ -171,7 +173,7 @@ class Worker:
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
         executor = self._executor
-        if self._stopping.begun or (executor.suspects and any(one.wants_to_be_alone for one in executor.suspects)):
+        if self._stopping.begun or executor.suspects.keep_clear():
             return 0
         taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first
@@ -232,7 +234,10 @@ class Worker:
         if claimed.claims:
             self._allowance.take(len(claimed.claims))
             self._starting += len(claimed.claims)
-            asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
+            if is_suspect(claimed.claims[0]):
+                self._start_late(claimed.claims, sent_at)  # before the next call: that is not to bring others
+            else:
+                asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
     def _look_later(self, claimed: Claimed) -> None:
         """Look again when a job is due or the request is parked no longer; soon, if it got something and so is not."""

@@ -97,6 +97,7 @@ class Attempts:
             "floor": self._floor,
             "park_ms": request.park_ms,
             "inbox": request.inbox or request.worker,
+            "begins": request.begins,
         }
 
     async def _claimed(self, word: bytes, due_ms: int, rows: Sequence[Any]) -> Claimed:
@@ -161,6 +162,10 @@ class Attempts:
             "", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence]
         )
         return Beat(word.decode())
+
+    async def begin(self, job_id: str, fence: int) -> bool:
+        """Note that the command of a suspect starts now; answers whether it may: the attempt has not been lost."""
+        return bool((await self._scripts.begin(job_id, fence))[0] == b"BEGUN")
 
     async def describe(self, info: WorkerInfo, ttl_ms: int) -> None:
         """Keep what a worker says of itself; silent for longer than this, it is lost."""

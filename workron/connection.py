@@ -17,6 +17,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
@@ -52,6 +53,8 @@ _NOT_BEGUN: Final = (
     exceptions.BusyLoadingError,
 )
 """Said before anything of a call was done: it may be made again, whatever it is."""
+_DRIVER: Final = DriverInfo()
+"""Made once: left to redis-py, each connection looks up its version anew, which takes 5 ms."""
 _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
 
@@ -67,6 +70,7 @@ def build_client(url: str) -> Redis:
         health_check_interval=15,
         retry=Retry(NoBackoff(), 0),
         protocol=3,
+        driver_info=_DRIVER,
     )
     return Redis.from_pool(pool)
 

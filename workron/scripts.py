@@ -6,11 +6,13 @@ status word. `Store` gives it meaning. They may be repeated, being idempotent by
 them, who has to know that a reply was lost.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError
@@ -22,12 +24,23 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote", "propagate",
-     "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
+    {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
+     "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
      "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey",
      "revoke"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
+
+
+@functools.cache
+def _folder() -> Traversable:
+    return resources.files("lua")
+
+
+@functools.cache
+def _text(*path: str) -> str:
+    """Read a file once: most parts are in many scripts."""
+    return _folder().joinpath(*path).read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +56,11 @@ class Script:
 
         `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
         """
-        folder = resources.files("lua")
-        body = (folder / f"{name}.lua").read_text("utf-8")
+        body = _text(f"{name}.lua")
         uses = _USES.search(body)
         if uses is None:
             raise ValueError(f"lua/{name}.lua does not say what it uses")
-        parts = [(folder / "lib" / f"{part}.lua").read_text("utf-8") for part in uses[1].split()]
+        parts = [_text("lib", f"{part}.lua") for part in uses[1].split()]
         first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
         source = ((first if shebang else "") + "\n".join([*parts, body])).encode()
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
@@ -65,7 +77,7 @@ class Scripts:
 
     def load(self) -> None:
         """Read all of them now: later there may be no file left to open, or another version in their place."""
-        for file in resources.files("lua").iterdir():
+        for file in _folder().iterdir():
             name, dot, kind = file.name.partition(".")
             if dot and kind == "lua":
                 self._loaded[name] = Script.load(name, shebang=self._shebang)
@@ -137,8 +149,9 @@ class Scripts:
         floor: int,
         park_ms: int,
         inbox: str,
+        begins: bool,
     ) -> Any:
-        args = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
+        args = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, int(begins))
         return await self._run("claim", *args, repeat=False)
 
     async def finish(
@@ -152,13 +165,17 @@ class Scripts:
         floor: int,
         park_ms: int,
         inbox: str,
+        begins: bool,
         retry_ms: int,
         retry_max_ms: int,
         successes: str,
         results: Iterable[Arg],
     ) -> Any:
-        call = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, retry_ms, retry_max_ms, successes)
-        return await self._run("finish", *call, *results, repeat=False)
+        claim = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, int(begins))
+        return await self._run("finish", *claim, retry_ms, retry_max_ms, successes, *results, repeat=False)
+
+    async def begin(self, job_id: str, fence: int) -> Any:
+        return await self._run("begin", job_id, fence)
 
     async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:
         return await self._run("heartbeat", worker, lease_ms, stop_ms, about, *held)

@@ -67,7 +67,8 @@ async def claim_jobs(request: Request) -> Response:
     asked = await body.required(work.NewClaims, request, context.settings.max_body)
     rights.use_queues(caller_of(request), asked.queues)
     wait_s = _wait(request, asked.wait)
-    with context.parking.enter(asked.worker_id, asked.queues, asked.limit, asked.request_id) as waiter:
+    about = (asked.worker_id, asked.queues, asked.limit, asked.request_id)
+    with context.parking.enter(*about, begins=asked.begins) as waiter:
         documents = await _claim(context, request, waiter, wait_s)
     return schemas.json_response({"data": documents})
 

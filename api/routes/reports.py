@@ -51,6 +51,8 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     fence = _meant(context, job_id, sent)
     await rights.see_jobs(request, context.store, job_id)
     beat = await context.store.attempts.beat(job_id, fence)
+    if beat is not Beat.LOST and sent.begins and sent.fence is not None:
+        await context.store.attempts.begin(job_id, sent.fence)
     if beat is Beat.LOST:
         raise await _why_lost(context, job_id, fence)
     if sent.progress is not None:

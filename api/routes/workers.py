@@ -53,7 +53,8 @@ async def exchange(request: Request) -> Response:
         part = sent.claim
         # Another inbox than that of parked requests: what is taken back because a poll has ended is not what this gets.
         inbox = f"{context.instance}!"
-        claim = ClaimRequest(sent.worker_id, part.queues, part.limit, part.request_id, inbox=inbox)
+        about = (sent.worker_id, part.queues, part.limit, part.request_id)
+        claim = ClaimRequest(*about, inbox=inbox, begins=part.begins)
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)

@@ -56,14 +56,18 @@ local function lease(id, worker, fence, lease_ms, until_text)
   index(LEASES, id, until_text)
 end
 
--- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits.
-local function start(id, row, worker, number, lease_ms, until_text)
+-- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits. `begins`: its worker says when
+-- the command of a suspect begins. Until then a loss does not count: it was not the one that killed the worker.
+local function start(id, row, worker, number, lease_ms, until_text, begins)
   row = ROWS.with_array(id, row)
   local attempt = (tonumber(row[4] or 0) or 0) + 1
   local key, fence = job_key(id), int(number)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
   lease(id, worker, fence, lease_ms, until_text)
+  if begins and row[13] and ROWS.is_suspect(id, row) then
+    redis.call('HSET', key, 'waits', fence)
+  end
   count(queue_key(row[2] or 'default'), 'running', 1)
   if row[5] then
     count(P .. 'workflow:' .. row[5], 'running', 1)
@@ -87,7 +91,7 @@ end
 --
 -- A popped id counts only if its hash says that it is pending in this queue at this priority. A suspect is claimed
 -- alone (see rows). Returns the claims and whether the queues may hold more that could be claimed.
-function claim(worker, queues, limit, lease_ms, floor)
+function claim(worker, queues, limit, lease_ms, floor, begins)
   redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
   local claims, budget, stopped = {}, limit + STALE_BUDGET, false
   local fence, until_text = last_fence(floor), int(NOW + lease_ms)
@@ -130,7 +134,7 @@ function claim(worker, queues, limit, lease_ms, floor)
             budget = budget - NO_START_COST
           else
             fence = fence + 1
-            claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text)
+            claims[#claims + 1] = start(id, row, worker, fence, lease_ms, until_text, begins)
             count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
           end
         end
@@ -287,7 +291,7 @@ end
 -- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). A
 -- worker has another sequence of requests, with one more of them under way, where its incarnation ends in `~2`.
 -- Returns a status word, the claims, and the ms until the next job is due (-1: none).
-function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox)
+function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
   local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
   local last, held, parked, handed, asked =
     unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'handed', 'inbox'))
@@ -315,7 +319,7 @@ function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, in
   end
   local due_left = promote(DUE_BUDGET)
   flush()
-  local claims, exhausted = claim(worker, queues, limit, lease_ms, floor)
+  local claims, exhausted = claim(worker, queues, limit, lease_ms, floor, begins)
   flush()
   if #claims == limit or exhausted then
     hint_left(queues)

@@ -71,7 +71,7 @@ local function requeue(job, delay_ms, outcome)
     end
   end
   local clear = write_outcome(key, fields, outcome)
-  for _, name in ipairs({ 'fence', 'worker', 'progress' }) do
+  for _, name in ipairs({ 'fence', 'worker', 'progress', 'waits' }) do
     clear[#clear + 1] = name
   end
   redis.call('HDEL', key, unpack(clear))
@@ -118,7 +118,7 @@ local function give_back(id, fence)
     redis.call('HSET', key, 'attempts', int(job.attempts - 1))
   end
   redis.call('HSET', key, 'status', 'pending')
-  redis.call('HDEL', key, 'fence', 'worker', 'started_at', 'progress')
+  redis.call('HDEL', key, 'fence', 'worker', 'started_at', 'progress', 'waits')
   move(job, 'pending', true)
   return 'pending'
 end
@@ -175,7 +175,7 @@ local function start_anew(job, unasked)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-    'cancel_requested_at', 'releases', 'losses', 'run_at', 'result', 'progress', 'caused_by')
+    'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'result', 'progress', 'caused_by')
   job.run_at = nil
   job.anew = not unasked
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1

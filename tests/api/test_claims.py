@@ -271,3 +271,19 @@ async def test_head_claims_nothing(client: httpx2.AsyncClient, store: Store) -> 
     (job_id,) = await submit(store, new_job())
     assert (await client.head("/jobs/next?worker_id=w1")).status_code == 405
     assert (await store.job(job_id)).status is Status.PENDING
+
+
+async def test_who_claims_with_begins_says_when_a_suspect_begins(servers: Servers) -> None:
+    (job_id,) = await servers.submit()
+    key = servers.bench.keys.job(job_id)
+    await servers.bench.client.hset(key, "losses", "2")
+    async with servers.server() as server:
+        (claim,) = await server.claim(limit=4, begins=True)
+        assert claim["more"] == {"alone": True}
+        beats = [{"fence": claim["fence"]} | more for more in ({}, {"begins": True})]
+        waits = []
+        for beat in beats:
+            response = await server.live.client.post(f"/jobs/{job_id}/heartbeat", json=beat)
+            assert response.json()["state"] == "ok"
+            waits.append(await servers.bench.client.hexists(key, "waits"))
+        assert waits == [True, False]

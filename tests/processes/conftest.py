@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import Bench
@@ -39,14 +40,14 @@ class Processes:
         self._env.update(variables)
 
     def start(self, command: str, *options: str) -> subprocess.Popen[bytes]:
-        log = self._folder / f"{command}-{len(self._started)}.log"
+        return self.run(command, [*self.launcher, sys.executable, "-m", "workron", command, *options])
+
+    def run(self, name: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process with the settings; it logs into a file of this name."""
+        log = self._folder / f"{name}-{len(self._started)}.log"
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                [*self.launcher, sys.executable, "-m", "workron", command, *options],
-                env=self._env,
-                cwd=self._folder,
-                stderr=stderr,
-                start_new_session=True,
+                argv, env=self._env, cwd=self._folder, stderr=stderr, start_new_session=True, **options
             )
         self._started.append(process)
         return process

@@ -17,7 +17,7 @@ from .fake_redis import Server
 
 _ARGV: Final = 5
 """Where the arguments begin in `EVALSHA sha 2 meta guard …`."""
-_SUCCESSES, _RESULTS, _RESULT_WIDTH = _ARGV + 10, _ARGV + 11, 13
+_SUCCESSES, _RESULTS, _RESULT_WIDTH = _ARGV + 11, _ARGV + 12, 13
 _HELD_BY_BEAT: Final = _ARGV + 4
 _TERMINAL: Final = {status.value for status in Status if status.terminal}
 

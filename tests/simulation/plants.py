@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import resources
+from functools import partial
 from typing import Final
 from unittest import mock
 
 from workron import chunks, scripts, submission, upkeep
-from workron.scripts import Script
+from workron.scripts import Script, _text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +89,22 @@ def planted(name: str | None) -> Iterator[None]:
 
 @functools.cache
 def _loader(edits: Sequence[Edit]) -> Callable[..., Script]:
-    real = Script.load
-    source = _Source(edits)
+    real, text = Script.load, partial(_edited_text, edits)
 
     @functools.cache
     def load(name: str, *, shebang: bool) -> Script:
-        with mock.patch.object(scripts, "resources", source):
+        with mock.patch.object(scripts, "_text", text):
             return real(name, shebang=shebang)
 
     return load
 
 
-class _Source:
-    """Stands in for `importlib.resources`: the scripts with the edits made."""
-
-    def __init__(self, edits: Sequence[Edit], path: str = "") -> None:
-        self._edits = edits
-        self._path = path
-
-    def files(self, _package: str) -> "_Source":
-        return self
-
-    def __truediv__(self, name: str) -> "_Source":
-        return _Source(self._edits, f"{self._path}/{name}".lstrip("/"))
-
-    def read_text(self, encoding: str) -> str:
-        text = (resources.files("lua") / self._path).read_text(encoding)
-        for edit in self._edits:
-            if edit.file == self._path:
-                text = _edited(text, edit)
-        return text
+def _edited_text(edits: Sequence[Edit], *path: str) -> str:
+    text = _text(*path)
+    for edit in edits:
+        if edit.file == "/".join(path):
+            text = _edited(text, edit)
+    return text
 
 
 def _edited(text: str, edit: Edit) -> str:

@@ -12,6 +12,8 @@ from workers.guardian import boottime_s
 from workers.notes import Notes
 from workers.output import OutputBuffer
 from workers.scarcity import Scarcity
+from workers.suspects import Suspects, is_suspect
+from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, Reason
 from workron.signals import happens
 
@@ -24,9 +26,9 @@ class Commands:
     def __init__(self, history: History) -> None:
         self.notes = Notes()
         self.scarcity = Scarcity()
-        self.suspects = ()
         self.history = history
         self._attempts: dict[int, Run] = {}
+        self.suspects = Suspects({})
 
     @property
     def attempts(self) -> Mapping[int, "Run"]:
@@ -62,6 +64,7 @@ class Run:
         self._ended_by: Reason | None = None
         self._told = asyncio.Event()
         self._history = commands.history
+        self._suspects = commands.suspects
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -85,7 +88,22 @@ class Run:
         self._ended_by = why
         self._told.set()
 
+    async def _begin(self) -> None:
+        """Say that it begins, if it is a suspect; whether it may is not known before that is answered."""
+        while is_suspect(self.claim) and self._ended_by is None:
+            try:
+                may = await self._suspects.begin(self.claim.id, self.claim.fence)
+            except StoreUnavailable:
+                await happens(self._told, within_s=0.2)
+            else:
+                if not may or boottime_s() >= self.deadline:
+                    self.lose()
+                return
+
     async def _run(self) -> Outcome:
+        await self._begin()
+        if self._ended_by is not None:
+            return Outcome(self._ended_by)
         self._history.begins(self)
         _, length_ms, failures = (self.claim.command or "work 100 0").split()
         length_s = int(length_ms) / 1000

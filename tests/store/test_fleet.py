@@ -167,3 +167,20 @@ async def test_jobs_that_have_not_ended_are_counted_in_the_queues_asked_for(stor
     assert await store.attempts.unfinished(["default"]) == 2
     await finish(store, got)
     assert await store.attempts.unfinished(["default"]) == 1
+
+
+async def test_of_many_workers_that_are_lost_the_last_ones_are_kept_and_none_that_lives(bench: Bench) -> None:
+    store, client, workers = bench.store(), bench.client, bench.keys.workers
+    await store.attempts.describe(replace(WORKER, id="patient"), ttl_ms=3_600_000)
+    now_ms = int((await client.zscore(workers, "patient")) or 0)
+    await client.zadd(workers, {"patient": now_ms - 600_000})  # the oldest, but it has an hour
+    await client.zadd(workers, {f"lost-{number:04}": now_ms - 500_000 + number for number in range(1_150)})
+    await client.hset(bench.keys.worker("lost-0000"), "lease_ms", "300")
+    await store.attempts.heartbeat(WORKER, [])
+    for _ in range(3):
+        await store.upkeep.reap()
+    left = {name.decode() for name in await client.zrange(workers, 0, -1)}
+    assert {"patient", WORKER.id, "lost-1149"} <= left
+    assert "lost-0000" not in left
+    assert len(left) == 1_000 + 2  # beside those that are not lost
+    assert not await client.exists(bench.keys.worker("lost-0000"))

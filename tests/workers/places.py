@@ -31,7 +31,7 @@ class Place:
 
     def __init__(self, how: str, bench: Bench, folder: Path) -> None:
         self.how = how
-        self._bench = bench
+        self.bench = bench
         self._folder = folder
         self.store: Store
 
@@ -39,7 +39,7 @@ class Place:
     async def worker(
         self, policy: Policy = PATIENT, limits: Limits = NO_LIMITS, **settings: Any
     ) -> AsyncIterator[Worker]:
-        self.store = self._bench.store(policy)
+        self.store = self.bench.store(policy)
         async with AsyncExitStack() as stack:
             source = await self._source(policy, stack)
             executor = await stack.enter_async_context(Executor(kill_grace_s=0.3, parents=Parents(source).document))
@@ -54,8 +54,8 @@ class Place:
 
     async def _source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
         if self.how == "direct":
-            return RedisSource(self._bench.store(policy))
-        app = create_app(self._bench.store(policy), Settings(data_dir=self._folder), KEY)
+            return RedisSource(self.bench.store(policy))
+        app = create_app(self.bench.store(policy), Settings(data_dir=self._folder), KEY)
         stack.push_async_callback(app.state.context.aclose)
         live = await stack.enter_async_context(running(app))
         return await HttpSource.connect(f"http://127.0.0.1:{live.port}", KEY)

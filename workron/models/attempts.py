@@ -119,7 +119,8 @@ class ClaimRequest:
 
     `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
     Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
-    `inbox` is where the news come to, None for the worker's own.
+    `inbox` is where the news come to, None for the worker's own. `begins`: the worker says when the command of a job
+    begins that it got alone (`begin`); until then a loss of the worker does not count against the job.
     """
 
     worker: str
@@ -128,6 +129,7 @@ class ClaimRequest:
     request_id: str
     park_ms: int = 0
     inbox: str | None = None
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

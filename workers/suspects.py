@@ -1,0 +1,62 @@
+"""Jobs with which workers were lost so often that they may be what kills them: they run with nothing beside them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from workers.scarcity import AGAIN_S
+from workron.models import Claim
+
+if TYPE_CHECKING:
+    from workers.executor import Attempt
+
+Begin = Callable[[str, int], Awaitable[bool]]
+"""Says that the command of a suspect (job and fence) starts now, and returns whether it may."""
+
+
+def is_suspect(claim: Claim) -> bool:
+    """Whether a claim is one of them: see `lua/lib/rows.lua`."""
+    return bool(claim.more and claim.more.get("alone"))
+
+
+async def _begin(_job_id: str, _fence: int) -> bool:
+    return True
+
+
+class Suspects:
+    """Those among a worker's attempts, in the order of their turns."""
+
+    def __init__(self, attempts: Mapping[int, "Attempt"]) -> None:
+        self.begin: Begin = _begin
+        self._attempts = attempts
+        self._suspects: list[Attempt] = []
+
+    def add(self, attempt: "Attempt") -> None:
+        self._suspects.append(attempt)
+
+    def remove(self, attempt: "Attempt") -> None:
+        self._suspects.remove(attempt)
+
+    def keep_clear(self) -> bool:
+        """Whether nothing else is to be started now."""
+        return any(suspect.wants_to_be_alone for suspect in self._suspects)
+
+    async def turn(self, attempt: "Attempt") -> None:
+        """Wait, for a while, until this suspect can take nobody along, nor be taken along.
+
+        Not before it begins does the loss of this worker count against it.
+        """
+        await attempt.wait_while(lambda: self._is_not_alone(attempt))
+        while not attempt.ending:
+            told = await attempt.unless_ended(self.begin(attempt.claim.id, attempt.claim.fence))
+            if told.cancelled():
+                return
+            if told.exception() is None:
+                if not told.result():
+                    attempt.lose()
+                return
+            await attempt.pause(AGAIN_S)  # the heartbeat tells of the outage
+            attempt.lose_if_late()
+
+    def _is_not_alone(self, attempt: "Attempt") -> bool:
+        others = (other for other in self._attempts.values() if other is not attempt)
+        return self._suspects[0] is not attempt or any(other.started for other in others)
