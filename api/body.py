@@ -18,9 +18,12 @@ async def read(request: Request, limit: int) -> bytes:
 
     What is compressed is refused (415): a few bytes could become any number.
     """
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+    headers = request.headers
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HTTPException(415, "send the body as it is, without a content-encoding")
-    announced = request.headers.get("content-length", "")
+    if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise HTTPException(415, "send the body as it is, or chunked, without another transfer-encoding")
+    announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []
