@@ -40,7 +40,8 @@ async def test_a_field_behind_the_body_is_no_key(live: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["host: evil.example", "origin: https://evil.example", "content-type: text/plain", "content-encoding: gzip"]
+    "field",
+    ["host: evil.example", "origin: https://evil.example", "content-type: text/plain", "content-encoding: gzip"],
 )
 async def test_a_field_behind_the_body_changes_nothing(live: Live, field: str) -> None:
     assert await answer(live, f"{CHUNKED}{KEY_LINE}\r\n{CHUNKS}{field}\r\n\r\n") == b"HTTP/1.1 201 Created"
