@@ -15,8 +15,8 @@ from workron.tokens import is_token
 if TYPE_CHECKING:
     from workron.store import Store
 
-REMEMBERED_S: Final = 5.0
-"""For so long a key is taken, or refused, as it was found: a revoked one is good no longer than that."""
+REMEMBERED_S: Final = 4.5
+"""For so long a key is taken, or refused, as it was found: with `callers.FRESH_S`, a revoked one is good for 5 s."""
 _MOST_REMEMBERED: Final = 2000
 
 

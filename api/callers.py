@@ -4,7 +4,8 @@ A route names its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` refu
 document shows them. A route without that can't be made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,13 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from api import problems
 from workron import models
-from workron.errors import Forbidden
+from workron.errors import Forbidden, Unauthorized
 from workron.models import KeyRecord
 from workron.tokens import Grant
 
 READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
 ASKED: Final = "workron.asked"
 """Under this name the ASGI scope has what is known of a request."""
+FRESH_S: Final = 0.5
+"""For so long nobody asks again whether a key is good."""
 _EVERY: Final = frozenset(models.Scope)
 _BY_PEOPLE: Final = frozenset({SUBMIT, ADMIN})
 _CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -68,14 +71,30 @@ class Asked:
     """A request on its way: who asks, and what is to be written down of it."""
 
     caller: Caller
+    again: Callable[[], Awaitable[Caller | None]] | None = None
+    """Finds out anew who asks; None where the key can't be over before the request is."""
     action: str | None = None
     """Operation, if it is one that the record has."""
     targets: list[str] = field(default_factory=list)
+    looked_s: float = field(default_factory=time.monotonic)
+
+    async def confirm(self) -> None:
+        """Raise Unauthorized if the key is over by now: what is done or told from here on would be so without one."""
+        if self.again is not None and time.monotonic() - self.looked_s > FRESH_S:
+            if await self.again() is None:
+                raise Unauthorized
+            self.looked_s = time.monotonic()
 
 
 def caller_of(request: Request) -> Caller:
     asked: Asked = request.scope[ASKED]
     return asked.caller
+
+
+async def confirm(request: Request) -> None:
+    """Raise Unauthorized if the key that the request came with is over by now. For who has waited."""
+    asked: Asked = request.scope[ASKED]
+    await asked.confirm()
 
 
 def note_targets(request: Request, *targets: str) -> None:

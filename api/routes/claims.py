@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, rights, schemas, work, work_schemas
-from api.callers import WORK, ScopedRoute, caller_of, needs
+from api.callers import WORK, ScopedRoute, caller_of, confirm, needs
 from api.context import Context, client_left, context_of
 from api.fields import QueueName
 from api.parking import Waiter
@@ -107,12 +107,15 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
-    """Return the documents of claims; who has gone meanwhile gives them back."""
+    """Return the documents of claims; who has gone meanwhile, or whose key is over, gives them back."""
     parking = context.parking
     claims: Sequence[Claim] = ()
+    documents: Sequence[dict[str, Any]] = ()
     try:
         claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
-        documents = await _documents(request, claims) if claims else ()
+        if claims:
+            await confirm(request)
+            documents = await _documents(request, claims)
         if waiter.watching is None:
             waiter.left = await request.is_disconnected()
     except BaseException:
