@@ -69,10 +69,10 @@ class Ring:
         grant = await self._store.attempts.tokens.judge(token)
         if grant is None or (method, path) not in _opened(grant.workflow):
             return None
-        if grant.key is None:
-            return Caller.with_token(grant, None)
-        record = await self._record(grant.key)
-        return None if record is None else Caller.with_token(grant, record)
+        keys = [await self._record(key_id) if key_id is not None else None for key_id in (grant.key, grant.holder)]
+        if (keys[0] is None) != (grant.key is None) or (keys[1] is None) != (grant.holder is None):
+            return None  # one of them is over
+        return Caller.with_token(grant, *keys)
 
     async def _record(self, key_id: str) -> KeyRecord | None:
         now_s = time.monotonic()

@@ -48,9 +48,14 @@ class Caller:
         return cls(record.id, record.name, scopes, record.queues, record.id, space=record.id)
 
     @classmethod
-    def with_token(cls, grant: Grant, record: KeyRecord | None) -> "Caller":
-        """The command of a workflow's job: it may do what the key could with which the job was submitted."""
+    def with_token(cls, grant: Grant, record: KeyRecord | None, holder: KeyRecord | None) -> "Caller":
+        """The command of a workflow's job: it may do what the key could with which the job was submitted.
+
+        Not beyond the queues of the key it was claimed with, if `holder` is one: its worker is trusted with no other.
+        """
         scopes, queues = (_EVERY, None) if record is None else (cls.with_key(record).scopes, record.queues)
+        if holder is not None and holder.queues is not None:
+            queues = holder.queues if queues is None else queues & holder.queues
         key = None if record is None else record.id
         name = "" if record is None else record.name
         return cls(f"job {grant.job}", name, scopes, queues, key, space=grant.workflow)

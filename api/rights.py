@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from api.callers import Caller, caller_of
 from workron.errors import Conflict, Forbidden, NotFound, UnknownDependency
-from workron.models import Job, NewJob
+from workron.models import Claim, Job, NewJob
 from workron.schedules.models import Definition, Schedule
 
 if TYPE_CHECKING:
@@ -81,6 +81,18 @@ async def report_on(request: Request, store: "Store", job_ids: Iterable[str]) ->
     caller = caller_of(request)
     if caller.queues is not None:
         use_queues(caller, (queue for queue in await store.queues_of(list(job_ids)) if queue is not None))
+
+
+def claimed(store: "Store", caller: Caller, claims: Iterable[Claim]) -> list[Claim]:
+    """Return what the key may be told of the claims of its request.
+
+    Those of a repeated request may be of another key's queues, if its worker and request id were guessed. And with the
+    token that comes with a workflow's job nobody is to get beyond the queues of a key that is limited to some.
+    """
+    if caller.queues is None or caller.key is None:
+        return list(claims)
+    tokens, key_id = store.attempts.tokens, caller.key
+    return [tokens.for_holder(claim, key_id) for claim in claims if caller.sees(claim.queue)]
 
 
 async def see_workflow(request: Request, store: "Store", workflow_id: str) -> None:

@@ -133,12 +133,9 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
 
 
 async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the documents of claims. A job that can't be shown can't be run: it is reported so.
-
-    The claims of a repeated request may be of another key's queues, if its worker and request id were guessed.
-    """
-    context, caller = context_of(request), caller_of(request)
-    claims = [claim for claim in claims if caller.sees(claim.queue)]
+    """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
+    context = context_of(request)
+    claims = rights.claimed(context.store, caller_of(request), claims)
     jobs = await context.store.jobs([claim.id for claim in claims])
     outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
     broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]
