@@ -8,8 +8,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from api import pages, problems
+from api import pages, problems, rights
 from api.auth import Ring
+from api.callers import caller_of
 from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
@@ -27,7 +28,7 @@ from api.routes import (
     workers,
     workflows,
 )
-from workron.errors import StoreUnavailable, WorkronError
+from workron.errors import StoreUnavailable, UniqueConflict, WorkronError
 from workron.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     """Turn an expected exception into its answer; the gate answers all others."""
     if isinstance(error, StoreUnavailable):
         context_of(request).outages.failed(error)
+    if isinstance(error, UniqueConflict):
+        error = await rights.hidden(context_of(request).store, caller_of(request), error)
     match error:
         case WorkronError():
             return problems.from_error(error)

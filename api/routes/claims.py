@@ -103,7 +103,8 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
     """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
     context = context_of(request)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
-    return schemas.json_response(work_schemas.cancels_document(cancels or ()))
+    told = await rights.told(context.store, caller_of(request), cancels or ())
+    return schemas.json_response(work_schemas.cancels_document(told))
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """A key that is limited to queues: what is in others is not there for it."""
 
+import asyncio
 from typing import Any
 
 import httpx2
@@ -330,3 +331,78 @@ async def test_a_token_opens_the_queues_only_that_submitter_and_worker_have_both
     words = token.split(".")
     for forged in (".".join([*words[:5], words[6]]), ".".join([*words[:5], "0" * 22, words[6]])):
         assert (await (await clients.knowing(forged)).get(f"/workflows/{flow}")).status_code == 401
+
+
+@pytest.mark.parametrize("on_conflict", ["return", "reject", "replace"])
+async def test_no_conflict_names_a_job_in_another_queue(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient, store: Store, on_conflict: str
+) -> None:
+    """[Only the one of `return` did not.]"""
+    own = {"command": "true", "queue": "a", "unique": {"key": "a:k", "on_conflict": on_conflict}}
+    first = (await limited.post("/jobs", json=own)).json()["id"]
+    await limited.post(f"/jobs/{first}/cancel")
+    held = (await master.post("/jobs", json=JOB | {"unique": {"key": "a:k"}})).json()["id"]
+    await claim(store, queues=["b"])  # so that it can't be replaced
+    for target, body in (
+        ("/jobs", own),
+        ("/jobs/bulk", {"jobs": [own]}),
+        ("/workflows", {"jobs": [own]}),
+        (f"/jobs/{first}/retry", {}),
+    ):
+        refused = await limited.post(target, json=body)
+        assert refused.status_code == 409, (target, refused.text)
+        assert held not in refused.text, target
+    if on_conflict == "reject":
+        assert held in (await master.post("/jobs", json=own)).text
+
+
+async def test_the_name_of_a_job_in_another_queue_is_not_exchanged_for_its_id(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    own = {"command": "true", "queue": "a", "name": "mine"}
+    flow = (await limited.post("/workflows", json={"jobs": [own, own | {"name": "other"}]})).json()["id"]
+    added = await master.post(f"/workflows/{flow}/jobs", json={"jobs": [JOB | {"name": "theirs"}]})
+    theirs = added.json()["data"][0]["id"]
+    answers = []
+    for name in ("theirs", "nobody"):
+        more = {"jobs": [{"command": "true", "queue": "a", "depends_on": [name]}]}
+        refused = await limited.post(f"/workflows/{flow}/jobs", json=more)
+        assert refused.status_code == 422
+        assert theirs not in refused.text
+        answers.append(refused.text.replace(name, ""))
+    assert answers[0] == answers[1]
+    more = {"jobs": [{"command": "true", "queue": "a", "depends_on": ["mine"]}]}
+    assert (await limited.post(f"/workflows/{flow}/jobs", json=more)).status_code == 201
+
+
+async def test_cancels_of_jobs_in_other_queues_are_not_told(
+    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, wait_until: Any
+) -> None:
+    """Whoever asks says himself which worker it is."""
+    jobs = [(await foreign(store)).id, (await limited.post("/jobs", json={"command": "x", "queue": "a"})).json()["id"]]
+    for queue in ("b", "a"):
+        await claim(store, queues=[queue], worker="w1")
+    board = app.state.context.cancels
+    await limited.get("/cancels?worker_id=w1")
+    for job in jobs:
+
+        async def heard(job: str = job) -> bool:
+            await store.cancel(job)
+            return job in board._boxes["w1"].fences.values()
+
+        await wait_until(heard)
+    told = (await limited.get("/cancels?worker_id=w1")).json()["data"]
+    assert [one["id"] for one in told] == jobs[1:]
+
+
+async def test_a_job_that_is_moved_to_another_queue_while_one_waits_for_it_is_not_shown(
+    store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    job = (await limited.post("/jobs", json={"command": "true", "queue": "a"})).json()["id"]
+    waiting = asyncio.create_task(limited.get(f"/jobs/{job}?wait=30"))
+    await asyncio.sleep(0.2)
+    await master.post("/jobs/actions", json={"action": "move", "filter": {"queue": "a"}, "to": {"queue": "b"}})
+    while await store.actions.step("r1"):
+        pass
+    await store.cancel(job)
+    assert (await asyncio.wait_for(waiting, 20)).status_code == 404
