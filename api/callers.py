@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -127,19 +128,24 @@ class ScopedRoute(APIRoute):
         if _DECLARED not in (self.openapi_extra or {}):
             raise TypeError(f"{path}: a route declares its scopes with openapi_extra=needs(…)")
         self._scopes = frozenset(models.Scope(scope) for scope in declared(self.openapi_extra or {}))
-        by_people = self._scopes <= _BY_PEOPLE and bool(self._scopes)
-        self._recorded = by_people and not (self.methods or set()).isdisjoint(_CHANGES)
+        changes = not (self.methods or set()).isdisjoint(_CHANGES)
+        self._by_people = changes and not self._scopes.isdisjoint(_BY_PEOPLE)
+        self._by_workers = WORK in self._scopes
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked: Asked = scope[ASKED]
         if scope["method"] in (self.methods or ()):
-            if self._recorded:
+            if self._by_people and not (self._by_workers and _is_worker(asked.caller)):
                 asked.action = self.operation_id or self.name
-                asked.targets += scope["path_params"].values()
+                asked.targets += (quote(value, safe="") for value in scope["path_params"].values())
             if self._scopes and asked.caller.scopes.isdisjoint(self._scopes):
                 await problems.from_error(_lacks(self._scopes))(scope, receive, send)
                 return
         await super().handle(scope, receive, send)
+
+
+def _is_worker(caller: Caller) -> bool:
+    return WORK in caller.scopes and ADMIN not in caller.scopes
 
 
 def _lacks(scopes: Iterable[models.Scope]) -> Forbidden:

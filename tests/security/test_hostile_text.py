@@ -257,6 +257,23 @@ async def test_odd_names_reach_no_file_and_no_other_key(
     assert [job.queue for job in (await store.list_jobs(where())).jobs]
 
 
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+async def test_the_name_of_a_worker_reaches_no_other_key(
+    bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient, store: Store
+) -> None:
+    """[`DELETE /workers/w1:claim` forgot what w1 had claimed last: it could not ask again for a lost answer.]"""
+    await store.submit([new_job()])
+    await claim(store, worker="w1")
+    before = await bench.client.hgetall(f"{bench.keys.prefix}worker:w1:claim")
+    assert before
+    for path, method, operation in operations(app.openapi()):
+        if "{worker_id}" in path:
+            body = {"json": {}} if "requestBody" in operation else {}
+            response = await master.request(method, path.format(worker_id="w1:claim"), **body)
+            assert response.status_code == 404, (method, path)
+    assert await bench.client.hgetall(f"{bench.keys.prefix}worker:w1:claim") == before
+
+
 def where() -> Any:
     from workron.listing import JobFilter
 
