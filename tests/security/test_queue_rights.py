@@ -406,3 +406,40 @@ async def test_a_job_that_is_moved_to_another_queue_while_one_waits_for_it_is_no
         pass
     await store.cancel(job)
     assert (await asyncio.wait_for(waiting, 20)).status_code == 404
+
+
+MARK = "hush-hush"
+"""Stands in all that belongs to another queue, and so in no answer to a key without it."""
+
+
+async def test_no_operation_tells_anything_of_another_queue(
+    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    """Whatever is asked, also without naming anything: lists, counts, and what a new operation will show."""
+    secret = {"command": f"echo {MARK}", "queue": MARK, "name": MARK, "tags": [MARK], "metadata": {MARK: MARK}}
+    secret |= {"env": {MARK: MARK}, "cwd": f"/{MARK}", "unique": {"key": f"a:{MARK}"}}
+    made = (await master.post("/workflows", json={"name": MARK, "jobs": [secret]})).json()
+    await master.put("/schedules/other", json={"cron": "@yearly", "job": secret | {"unique": None}})
+    where = {"queue": MARK, "name": MARK, "error": MARK}
+    action = (await master.post("/jobs/actions", json={"action": "retry", "filter": where})).json()["id"]
+    await master.post("/keys", json={"name": MARK, "scopes": ["read"], "queues": [MARK]})
+    claimed = await master.post("/claims", json={"worker_id": MARK, "queues": [MARK], "request_id": "1"})
+    [held] = claimed.json()["data"]
+    report = {"fence": held["fence"], "error": MARK, "result": MARK, "progress": MARK, "output": {"text": MARK}}
+    await master.post("/heartbeats", json={"worker": {"id": MARK, "host": MARK, "queues": [MARK]}})
+    await master.post(f"/jobs/{held['id']}/fail", json=report | {"reason": "exit_code", "exit_code": 1})
+    assert MARK in (await master.get(f"/jobs/{held['id']}/output")).text
+    await limited.post("/jobs", json={"command": "true", "queue": "a"})
+    await app.state.context.trail.aclose()
+
+    known = VALUES | {"job_id": held["id"], "workflow_id": made["id"], "action_id": action, "schedule": "other"}
+    document = app.openapi()
+    answered = set()
+    for (path, method), (_, target, body) in zip(routes(document), every_route(document), strict=True):
+        for query in ("", "&queue=a", "&limit=1", f"&workflow={made['id']}&queue=a"):
+            answer = await limited.request(method, path.format(**known) + f"?{target.partition('?')[2]}{query}", **body)
+            assert MARK not in answer.text, (method, path, query)
+            assert held["id"] not in answer.text or answer.status_code in {403, 404}, (method, path, query)
+            if answer.status_code < 300:
+                answered.add((method, path))
+    assert {("GET", "/jobs"), ("GET", "/queues"), ("GET", "/schedules"), ("GET", "/jobs/actions")} <= answered
