@@ -79,10 +79,11 @@ class Asked:
     caller: Caller
     again: Callable[[], Awaitable[Caller | None]] | None = None
     """Finds out anew who asks; None where the key can't be over before the request is."""
+    looked_s: float = 0.0
+    """When that was found out, by the clock of this process."""
     action: str | None = None
     """Operation, if it is one that the record has."""
     targets: list[str] = field(default_factory=list)
-    looked_s: float = field(default_factory=time.monotonic)
 
     async def confirm(self) -> None:
         """Raise Unauthorized if the key is over by now: what is done or told from here on would be so without one."""

@@ -4,6 +4,7 @@ Nothing behind it runs for a request that fails a check, whatever its method or 
 is GET, turns an exception that nobody caught into a problem document, and has the record written of who did what.
 """
 
+import time
 from functools import partial
 from typing import Final
 
@@ -87,7 +88,7 @@ class Gate:
         except StoreUnavailable as error:
             return problems.from_error(error)
         if caller is not None:
-            return Asked(caller, again)
+            return Asked(caller, again, time.monotonic())
         return problems.problem(
             problems.UNAUTHORIZED, "send the API key as `Authorization: Bearer KEY`", headers=problems.CHALLENGE
         )

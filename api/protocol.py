@@ -23,7 +23,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     _moved = False
     _stuck = 0
-    """Bytes of the reads that have brought neither a part of a body, nor the end of a head or of a request."""
+    """Bytes of the latest reads in which there was neither a part of a body nor the end of a head."""
     _served: Any = None
     _looks = 0
 
@@ -34,10 +34,6 @@ class LimitedHttp(HttpToolsProtocol):
         if self._stuck > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response("The head of this request is too long.")
 
-    def on_message_begin(self) -> None:
-        self._moved = True
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
         self._moved = True
         super().on_headers_complete()
@@ -46,10 +42,6 @@ class LimitedHttp(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._moved = True
         super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._moved = True
-        super().on_message_complete()
 
     def look(self) -> None:
         """Close if nothing is being answered, for the client has not sent a whole request for long.
