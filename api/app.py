@@ -46,6 +46,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         key_required=api_key is not None,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -58,6 +59,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)
+    app.add_route("/openapi.json", pages.openapi, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
     app.add_middleware(Gate, settings=settings, ring=ring, trail=context.trail)

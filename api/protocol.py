@@ -4,6 +4,8 @@ The parser keeps whatever comes of a head, and of the fields that may follow a c
 waits for the rest of a request as long as its client likes.
 """
 
+import logging
+import time
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -11,8 +13,26 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD: Final = 256 * 1024
 """At least what one read of the transport brings: that may be the rest of a body and the next head."""
 LOOK_EVERY_S: Final = 10.0
+QUIET_S: Final = 10.0
 MOST_LOOKS: Final = 3
 """A connection that was found without a whole request so often in a row is closed."""
+
+
+class Seldom(logging.Filter):
+    """Lets each warning pass once in a while: whoever can connect has uvicorn write one with every request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.ERROR:
+            return True
+        now_s = time.monotonic()
+        passes = now_s - self._passed_s.get(record.msg, -QUIET_S) >= QUIET_S
+        if passes:
+            self._passed_s[record.msg] = now_s
+        return passes
 
 
 class LimitedHttp(HttpToolsProtocol):

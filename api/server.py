@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.listener import Listener
-from api.protocol import LOOK_EVERY_S, LimitedHttp
+from api.protocol import LOOK_EVERY_S, LimitedHttp, Seldom
 from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
@@ -121,6 +122,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
+        logging.getLogger("uvicorn.error").filters[:] = [Seldom()]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -39,6 +39,13 @@ async def test_a_key_is_stored_as_its_hash_only(bench: Bench, store: Store) -> N
     assert [one.id for one in await store.access.list()] == [record.id]
 
 
+def test_only_what_has_the_form_of_a_key_has_it_looked_up() -> None:
+    key_id, secret = "0" * 22, "x" * 43
+    assert id_in(f"wk1.{key_id}.{secret}") == key_id
+    others = ("", "wk1", key_id, f"wk1.{key_id}", f"wk2.{key_id}.x", f"wk1.{key_id}.{'x' * 200}", f"wk1.{key_id}.x.y")
+    assert [id_in(text) for text in (*others, f"wk1.{key_id[1:]}.x", f"wk1.{key_id[1:]}*.x")] == [None] * 9
+
+
 async def test_no_two_keys_are_alike(store: Store) -> None:
     texts = [(await store.access.grant(NewKey(f"k{number}", READ)))[1] for number in range(20)]
     assert len({text.rpartition(".")[2] for text in texts}) == 20
