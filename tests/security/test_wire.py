@@ -125,7 +125,7 @@ async def test_who_waits_for_an_answer_or_has_had_one_keeps_its_connection(live:
     writer.close()
 
 
-async def test_what_anybody_can_ask_for_is_written_once(client: httpx2.AsyncClient) -> None:
+async def test_what_anybody_can_ask_for_costs_little(client: httpx2.AsyncClient) -> None:
     """[Each copy of the OpenAPI document took 15 ms of the API, and needs no key.]"""
 
     async def cost_s(path: str) -> float:
