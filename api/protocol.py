@@ -12,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD: Final = 256 * 1024
 """At least what one read of the transport brings: that may be the rest of a body and the next head."""
+MOST_FIELDS: Final = 500
+"""Of a head; each takes far more than its bytes, as long as its connection."""
 LOOK_EVERY_S: Final = 10.0
 QUIET_S: Final = 10.0
 MOST_LOOKS: Final = 3
@@ -36,7 +38,7 @@ class Seldom(logging.Filter):
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """Answers 400 and closes when a head, or what follows a body, goes on for more than `MAX_HEAD` bytes.
+    """Answers 400 and closes when a head, or what follows a body, has more than `MAX_HEAD` bytes or `MOST_FIELDS`.
 
     Fields behind a body are no part of the head: neither key nor host is taken from them.
     """
@@ -51,17 +53,22 @@ class LimitedHttp(HttpToolsProtocol):
         self._moved = False
         super().data_received(data)
         self._stuck = 0 if self._moved else self._stuck + len(data)
-        if self._stuck > MAX_HEAD and not self.transport.is_closing():
+        if self._stuck and self._too_long() and not self.transport.is_closing():
             self.send_400_response("The head of this request is too long.")
 
     def on_headers_complete(self) -> None:
         self._moved = True
+        if len(self.headers) > MOST_FIELDS:
+            raise ValueError("too many fields")  # the parser makes it a 400
         super().on_headers_complete()
         self.headers = []  # what comes now goes there, and not into the request's
 
     def on_body(self, body: bytes) -> None:
         self._moved = True
         super().on_body(body)
+
+    def _too_long(self) -> bool:
+        return self._stuck > MAX_HEAD or len(self.headers or ()) > MOST_FIELDS
 
     def look(self) -> None:
         """Close if nothing is being answered, for the client has not sent a whole request for long.
