@@ -17,6 +17,7 @@ from api.auth import REMEMBERED_S, Ring
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
+from workron import ids
 from workron.access import MOST_KEYS, id_in, is_of
 from workron.errors import Conflict, NotFound, StoreUnavailable
 from workron.models import NewKey, Scope
@@ -83,6 +84,41 @@ async def test_there_are_not_any_number_of_keys(store: Store, monkeypatch: pytes
         await store.access.grant(NewKey(f"k{number}", READ))
     with pytest.raises(Conflict, match="revoke some"):
         await store.access.grant(NewKey("k2", READ))
+
+
+async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
+    bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.access.MOST_KEYS", 2)
+    for number in range(5):
+        record, _ = await store.access.grant(NewKey(f"k{number}", READ))
+        await store.access.revoke(record.id)
+    assert [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}apikey*")] == []
+
+
+async def test_what_is_stored_of_an_expired_key_goes_by_itself(
+    bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch, wait_until: Any
+) -> None:
+    monkeypatch.setattr("workron.access.KEPT_MS", 300)
+    record, _ = await store.access.grant(NewKey("ci", READ, None, 50))
+
+    async def gone() -> bool:
+        return not await bench.client.exists(bench.keys.api_key(record.id))
+
+    await wait_until(gone)
+    kept, _ = await store.access.grant(NewKey("ci", READ))
+    assert [one.decode() for one in await bench.client.zrange(bench.keys.api_keys, 0, -1)] == [kept.id]
+    assert [one.id for one in await store.access.list()] == [kept.id]
+
+
+async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.auth._MOST_REMEMBERED", 10)
+    ring = Ring(KEY, store)
+    for key_id in ids.new_ids(50):
+        assert await ring.caller(f"Bearer wk1.{key_id}.x".encode(), "GET", "/jobs") is None
+    assert len(ring._found) == 10
 
 
 @pytest.mark.damaged
