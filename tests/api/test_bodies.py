@@ -2,11 +2,12 @@
 
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from api.bodies import NewJobs, NewWorkflow
+from api.bodies import NewJobs, NewWorkflow, Steering
 from api.body import parse
 from api.job_body import NewJob
 from api.problems import InvalidFields
@@ -111,6 +112,23 @@ def test_what_is_not_sound_json_is_refused(raw: bytes) -> None:
     """[A NaN was kept as null, and with an Idempotency-Key, or in a schedule, it was an internal error.]"""
     with pytest.raises(InvalidFields):
         parse(NewJob, raw)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "indexes"),
+    [("3", [3]), ("5,1-3,2-4", [1, 2, 3, 4, 5]), ("0-9,3,9-9,8-11", list(range(12))), ("7,9-3", [7]), ("1,1,1", [1])],
+)
+def test_indexes_are_named_by_spans_in_any_order(tasks: str, indexes: list[int]) -> None:
+    assert Steering(tasks=tasks).indexes() == indexes
+
+
+@pytest.mark.parametrize("tasks", ["0-9999999", ",".join(["0-99999"] * 1000), ",".join(["1-99999", "0"] * 900)])
+def test_spans_of_tasks_take_no_more_time_than_the_tasks_that_they_may_name(tasks: str) -> None:
+    """[Ten million indexes were made to find that they are too many, and one span was counted as often as it stood.]"""
+    began_s = time.process_time()
+    with suppress(InvalidRequest):
+        Steering(tasks=tasks).indexes()
+    assert time.process_time() - began_s < 0.2
 
 
 def test_null_and_large_numbers_are_kept_in_metadata() -> None:
