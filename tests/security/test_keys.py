@@ -275,6 +275,17 @@ async def add(client: httpx2.AsyncClient, workflow: str, **fields: Any) -> int:
     return response.status_code
 
 
+async def test_tokens_have_idempotency_keys_of_their_own(master: httpx2.AsyncClient, token: Any) -> None:
+    job, workflow = await token(master, "a")
+    made = []
+    for client in (master, job, job, master):
+        more = {"jobs": [{"command": "true"}]}
+        answer = await client.post(f"/workflows/{workflow}/jobs", json=more, headers={"idempotency-key": "k"})
+        made.append((answer.status_code, answer.json()["data"][0]["id"]))
+    assert [status for status, _ in made] == [201, 201, 200, 200]
+    assert made[0][1] == made[3][1] != made[1][1] == made[2][1]
+
+
 @pytest.mark.parametrize("fields", [{}, {"array": {"size": 1}}])
 async def test_with_its_token_a_job_can_do_no_more_than_who_submitted_it(
     store: Store, clients: Clients, token: Any, fields: dict[str, Any], wait_until: Any

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from urllib.parse import unquote
 
 import httpx2
 import pytest
@@ -11,6 +12,7 @@ import structlog.testing
 
 from api.gate import OPEN_PATHS
 from api.openapi import DocumentedApi
+from tests.api.every_route import VALUES
 from tests.api.live import AUTHORIZATION, Live, running
 from tests.security.conftest import Clients
 
@@ -133,6 +135,52 @@ async def test_who_waits_for_an_answer_or_has_had_one_keeps_its_connection(live:
     writer.write(long_poll[half:].encode())
     assert await asyncio.wait_for(reader.readline(), 10) == b"HTTP/1.1 204 No Content\r\n"
     writer.close()
+
+
+ODD_ENDS = [
+    "/",
+    "//",
+    "/.",
+    "/..",
+    "%2f",
+    "%2F..",
+    "%00",
+    "%0a",
+    "%0d%0a",
+    "%20",
+    "%09",
+    ";",
+    ";x=1",
+    "%3f",
+    "?",
+    "%23",
+    "/%2e%2e/",
+]
+ODD_STARTS = [
+    "/",
+    "/.",
+    "/..",
+    "/docs/..",
+    "/livez/..",
+    "/livez%2f..",
+    "/openapi.json/..",
+    "%2f",
+    "/%2e",
+    "http://localhost/livez/..",
+]
+
+
+async def test_no_spelling_of_a_path_needs_less_of_a_key(app: DocumentedApi, live: Live) -> None:
+    """What is open without a key is just that: not what lies beside it, or is reached through it."""
+    paths = [path.format(**VALUES) for path in app.openapi()["paths"]] + ["/", "/docs", "/openapi.json", "/metrics"]
+    asked = 0
+    for path in paths:
+        for target in {path, path.upper(), *(one + path for one in ODD_STARTS), *(path + one for one in ODD_ENDS)}:
+            first = await answer(live, f"GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            expected = {200} if unquote(target.partition("?")[0]) in OPEN_PATHS else {401, 400}
+            assert int(first.split()[1]) in expected, target
+            asked += 1
+    assert asked > 1000
 
 
 async def test_what_anybody_can_ask_for_costs_little(client: httpx2.AsyncClient) -> None:
