@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 from builders import claim, finish, new_job
+from servers import Bench
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
@@ -443,3 +444,14 @@ async def test_no_operation_tells_anything_of_another_queue(
             if answer.status_code < 300:
                 answered.add((method, path))
     assert {("GET", "/jobs"), ("GET", "/queues"), ("GET", "/schedules"), ("GET", "/jobs/actions")} <= answered
+
+
+@pytest.mark.damaged
+async def test_a_damaged_schedule_of_others_does_not_take_the_list_from_a_key_with_queues(
+    bench: Bench, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    for name, queue in (("mine", "a"), ("theirs", "b")):
+        await master.put(f"/schedules/{name}", json={"cron": "@yearly", "job": {"command": "true", "queue": queue}})
+    await bench.client.hset(bench.keys.schedule("theirs"), "job", "no JSON")
+    listed = await limited.get("/schedules")
+    assert (listed.status_code, [one["name"] for one in listed.json()["data"]]) == (200, ["mine"])
