@@ -8,8 +8,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from api import pages, problems
+from api import pages, problems, rights
 from api.auth import Ring
+from api.callers import caller_of
 from api.context import Context, context_of
 from api.gate import Gate
 from api.openapi import DocumentedApi
@@ -27,7 +28,7 @@ from api.routes import (
     workers,
     workflows,
 )
-from workron.errors import StoreUnavailable, WorkronError
+from workron.errors import StoreUnavailable, UniqueConflict, WorkronError
 from workron.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         key_required=api_key is not None,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -57,6 +59,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
     app.add_route("/docs", pages.docs, include_in_schema=False)
+    app.add_route("/openapi.json", pages.openapi, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
     app.add_middleware(Gate, settings=settings, ring=ring, trail=context.trail)
@@ -67,6 +70,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     """Turn an expected exception into its answer; the gate answers all others."""
     if isinstance(error, StoreUnavailable):
         context_of(request).outages.failed(error)
+    if isinstance(error, UniqueConflict):
+        error = await rights.hidden(context_of(request).store, caller_of(request), error)
     match error:
         case WorkronError():
             return problems.from_error(error)

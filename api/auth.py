@@ -15,8 +15,8 @@ from workron.tokens import is_token
 if TYPE_CHECKING:
     from workron.store import Store
 
-REMEMBERED_S: Final = 5.0
-"""For so long a key is taken, or refused, as it was found: a revoked one is good no longer than that."""
+REMEMBERED_S: Final = 4.5
+"""For so long a key is taken, or refused, as it was found: with `callers.FRESH_S`, a revoked one is good for 5 s."""
 _MOST_REMEMBERED: Final = 2000
 
 
@@ -69,10 +69,10 @@ class Ring:
         grant = await self._store.attempts.tokens.judge(token)
         if grant is None or (method, path) not in _opened(grant.workflow):
             return None
-        if grant.key is None:
-            return Caller.with_token(grant, None)
-        record = await self._record(grant.key)
-        return None if record is None else Caller.with_token(grant, record)
+        keys = [await self._record(key_id) if key_id is not None else None for key_id in (grant.key, grant.holder)]
+        if (keys[0] is None) != (grant.key is None) or (keys[1] is None) != (grant.holder is None):
+            return None  # one of them is over
+        return Caller.with_token(grant, *keys)
 
     async def _record(self, key_id: str) -> KeyRecord | None:
         now_s = time.monotonic()

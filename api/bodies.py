@@ -157,15 +157,20 @@ class Steering(Run):
         """Return the indexes that `tasks` names, in order; ValueError if they are too many."""
         if self.tasks is None:
             return None
-        found: set[int] = set()
-        for part in self.tasks.split(","):
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
-            if len(found) > MOST_TASKS:
+        found: list[int] = []
+        for first, last in sorted(_span(part) for part in self.tasks.split(",")):
+            more = range(max(first, found[-1] + 1 if found else 0), last + 1)
+            if len(found) + len(more) > MOST_TASKS:  # before they are made: a few characters may name ten millions
                 raise InvalidRequest(f"names more than {MOST_TASKS:,} tasks", field="tasks")
+            found += more
         if not found:
             raise InvalidRequest("names no task", field="tasks")
-        return sorted(found)
+        return found
+
+
+def _span(part: str) -> tuple[int, int]:
+    first, _, last = part.partition("-")
+    return int(first), int(last or first)
 
 
 class Cancel(Steering):

@@ -7,10 +7,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from api.problems import InvalidFields
-from workron.errors import TooLarge
+from workron.errors import InvalidRequest, TooLarge
 
 Model = TypeVar("Model", bound=BaseModel)
 _JSON: Final = "application/json"
+_MOST_FAULTS: Final = 10_000
+"""To look at one fault takes as long as to look at all of them: 5 s for two million."""
 
 
 async def read(request: Request, limit: int) -> bytes:
@@ -18,9 +20,12 @@ async def read(request: Request, limit: int) -> bytes:
 
     What is compressed is refused (415): a few bytes could become any number.
     """
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+    headers = request.headers
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HTTPException(415, "send the body as it is, without a content-encoding")
-    announced = request.headers.get("content-length", "")
+    if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise HTTPException(415, "send the body as it is, or chunked, without another transfer-encoding")
+    announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     parts: list[bytes] = []
@@ -56,10 +61,12 @@ async def required(model: type[Model], request: Request, limit: int) -> Model:
 
 
 def parse(model: type[Model], body: bytes) -> Model:
-    """Return the body as a model; raises `InvalidFields` naming the faults found."""
+    """Return the body as a model; raises `InvalidFields` naming the faults found, if they are not very many."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
+        if (number := error.error_count()) > _MOST_FAULTS:
+            raise InvalidRequest(f"the body has {number:,} faults: too many to name them") from None
         details = error.errors(include_url=False, include_input=False, include_context=False)
         raise InvalidFields(details) from None
 

@@ -4,9 +4,11 @@ A route names its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` refu
 document shows them. A route without that can't be made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -14,13 +16,15 @@ from starlette.types import Receive, Scope, Send
 
 from api import problems
 from workron import models
-from workron.errors import Forbidden
+from workron.errors import Forbidden, Unauthorized
 from workron.models import KeyRecord
 from workron.tokens import Grant
 
 READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
 ASKED: Final = "workron.asked"
 """Under this name the ASGI scope has what is known of a request."""
+FRESH_S: Final = 0.5
+"""For so long nobody asks again whether a key is good."""
 _EVERY: Final = frozenset(models.Scope)
 _BY_PEOPLE: Final = frozenset({SUBMIT, ADMIN})
 _CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -45,9 +49,14 @@ class Caller:
         return cls(record.id, record.name, scopes, record.queues, record.id, space=record.id)
 
     @classmethod
-    def with_token(cls, grant: Grant, record: KeyRecord | None) -> "Caller":
-        """The command of a workflow's job: it may do what the key could with which the job was submitted."""
+    def with_token(cls, grant: Grant, record: KeyRecord | None, holder: KeyRecord | None) -> "Caller":
+        """The command of a workflow's job: it may do what the key could with which the job was submitted.
+
+        Not beyond the queues of the key it was claimed with, if `holder` is one: its worker is trusted with no other.
+        """
         scopes, queues = (_EVERY, None) if record is None else (cls.with_key(record).scopes, record.queues)
+        if holder is not None and holder.queues is not None:
+            queues = holder.queues if queues is None else queues & holder.queues
         key = None if record is None else record.id
         name = "" if record is None else record.name
         return cls(f"job {grant.job}", name, scopes, queues, key, space=grant.workflow)
@@ -68,14 +77,31 @@ class Asked:
     """A request on its way: who asks, and what is to be written down of it."""
 
     caller: Caller
+    again: Callable[[], Awaitable[Caller | None]] | None = None
+    """Finds out anew who asks; None where the key can't be over before the request is."""
+    looked_s: float = 0.0
+    """When that was found out, by the clock of this process."""
     action: str | None = None
     """Operation, if it is one that the record has."""
     targets: list[str] = field(default_factory=list)
+
+    async def confirm(self) -> None:
+        """Raise Unauthorized if the key is over by now: what is done or told from here on would be so without one."""
+        if self.again is not None and time.monotonic() - self.looked_s > FRESH_S:
+            if await self.again() is None:
+                raise Unauthorized
+            self.looked_s = time.monotonic()
 
 
 def caller_of(request: Request) -> Caller:
     asked: Asked = request.scope[ASKED]
     return asked.caller
+
+
+async def confirm(request: Request) -> None:
+    """Raise Unauthorized if the key that the request came with is over by now. For who has waited."""
+    asked: Asked = request.scope[ASKED]
+    await asked.confirm()
 
 
 def note_targets(request: Request, *targets: str) -> None:
@@ -103,19 +129,24 @@ class ScopedRoute(APIRoute):
         if _DECLARED not in (self.openapi_extra or {}):
             raise TypeError(f"{path}: a route declares its scopes with openapi_extra=needs(…)")
         self._scopes = frozenset(models.Scope(scope) for scope in declared(self.openapi_extra or {}))
-        by_people = self._scopes <= _BY_PEOPLE and bool(self._scopes)
-        self._recorded = by_people and not (self.methods or set()).isdisjoint(_CHANGES)
+        changes = not (self.methods or set()).isdisjoint(_CHANGES)
+        self._by_people = changes and not self._scopes.isdisjoint(_BY_PEOPLE)
+        self._by_workers = WORK in self._scopes
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked: Asked = scope[ASKED]
         if scope["method"] in (self.methods or ()):
-            if self._recorded:
+            if self._by_people and not (self._by_workers and _is_worker(asked.caller)):
                 asked.action = self.operation_id or self.name
-                asked.targets += scope["path_params"].values()
+                asked.targets += (quote(value, safe="") for value in scope["path_params"].values())
             if self._scopes and asked.caller.scopes.isdisjoint(self._scopes):
                 await problems.from_error(_lacks(self._scopes))(scope, receive, send)
                 return
         await super().handle(scope, receive, send)
+
+
+def _is_worker(caller: Caller) -> bool:
+    return WORK in caller.scopes and ADMIN not in caller.scopes
 
 
 def _lacks(scopes: Iterable[models.Scope]) -> Forbidden:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from api.audit import Trail
 from api.auth import Ring
+from api.callers import confirm
 from api.cancels import CancelBoard
 from api.outages import OutageWatch
 from api.parking import Parking
@@ -46,12 +47,17 @@ class Context:
         await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return what `work` returns; None, and `work` is given up, if the client leaves or the server stops first."""
+        """Return what `work` returns; None, and `work` is given up, if the client leaves or the server stops first.
+
+        Unauthorized if the client's key is over by then.
+        """
         working = asyncio.create_task(work)
         others = (asyncio.create_task(self.stopping.wait()), asyncio.create_task(client_left(request)))
         try:
             await asyncio.wait((working, *others), return_when=asyncio.FIRST_COMPLETED)
-            return working.result() if working.done() else None
+            result = working.result() if working.done() else None
+            await confirm(request)
+            return result
         finally:
             await end((working, *others))
 

@@ -4,6 +4,8 @@ Nothing behind it runs for a request that fails a check, whatever its method or 
 is GET, turns an exception that nobody caught into a problem document, and has the record written of who did what.
 """
 
+import time
+from functools import partial
 from typing import Final
 
 import structlog
@@ -13,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.audit import Trail
 from api.auth import Ring
-from api.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked, Caller
+from api.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked
 from api.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
 from workron.settings import Settings
@@ -40,11 +42,13 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        caller = self._refusal(scope) or await self._identify(scope)
-        if not isinstance(caller, Caller):
-            await caller(scope, receive, send)
+        asked = self._refusal(scope) or await self._identify(scope)
+        if not isinstance(asked, Asked):
+            await asked(scope, receive, send)
             return
-        answer, asked = _Answer(send), Asked(caller)
+        answer = _Answer(send)
+        if asked.again is not None:
+            receive = _while_good(receive, asked)
         head = scope["method"] == "HEAD"  # the server below leaves out the body
         scope = {**scope, ASKED: asked, **({"method": "GET", "workron.head": True} if head else {})}
         try:
@@ -69,24 +73,37 @@ class Gate:
             return problems.problem(problems.FORBIDDEN_ORIGIN, "a web page of another site sent this request")
         return None
 
-    async def _identify(self, scope: Scope) -> Caller | Response:
+    async def _identify(self, scope: Scope) -> Asked | Response:
         """Return who asks, or the answer to whom the key, or what there is in its place, does not let in."""
         if self._ring is None:
-            return ANYBODY
+            return Asked(ANYBODY)
         if scope["path"] in OPEN_PATHS:
-            return NOBODY
+            return Asked(NOBODY)
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         if self._ring.is_master(authorization):
-            return MASTER
+            return Asked(MASTER)
+        again = partial(self._ring.caller, authorization, scope["method"], scope["path"])
         try:
-            caller = await self._ring.caller(authorization, scope["method"], scope["path"])
+            caller = await again()
         except StoreUnavailable as error:
             return problems.from_error(error)
-        return caller or problems.problem(
-            problems.UNAUTHORIZED,
-            "send the API key as `Authorization: Bearer KEY`",
-            headers={"www-authenticate": 'Bearer realm="workron"'},
+        if caller is not None:
+            return Asked(caller, again, time.monotonic())
+        return problems.problem(
+            problems.UNAUTHORIZED, "send the API key as `Authorization: Bearer KEY`", headers=problems.CHALLENGE
         )
+
+
+def _while_good(receive: Receive, asked: Asked) -> Receive:
+    """Refuse a body that ends after its key: it may be sent as slowly as its client likes."""
+
+    async def received() -> Message:
+        message = await receive()
+        if message["type"] == "http.request":
+            await asked.confirm()
+        return message
+
+    return received
 
 
 class _Answer:

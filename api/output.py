@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from api.callers import confirm
 from api.context import Context
-from workron.errors import NotFound, StoreUnavailable
+from workron.errors import NotFound, StoreUnavailable, Unauthorized
 from workron.models import Output
 
 _RECONNECT_S: Final = 1.0
@@ -26,7 +27,7 @@ class StoredOutput(Response):
 
 
 class FollowedOutput(Response):
-    """The output as it comes, until the job has ended, the client leaves or the server stops."""
+    """The output as it comes, until the job has ended, the key is over, the client leaves or the server stops."""
 
     def __init__(self, context: Context, job_id: str, offset: int) -> None:
         super().__init__(headers=_HEADERS)
@@ -36,12 +37,15 @@ class FollowedOutput(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await self._context.while_wanted(Request(scope, receive), self._pass_on(send))
+        request = Request(scope, receive)
+        with suppress(Unauthorized, StoreUnavailable):  # it ends there
+            await self._context.while_wanted(request, self._pass_on(request, send))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pass_on(self, send: Send) -> None:
+    async def _pass_on(self, request: Request, send: Send) -> None:
         async with aclosing(self._follower.chunks()) as chunks:
             async for chunk in chunks:
+                await confirm(request)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
 import orjson
@@ -11,6 +12,8 @@ from starlette.responses import Response
 from workron import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
+CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="workron"'})
+"""What stands in the head of a 401."""
 _MOST_ITEMS: Final = 100
 _LONGEST_DETAIL: Final = 4000
 
@@ -79,6 +82,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.UnknownDependency: UNKNOWN_DEPENDENCY,
     errors.DependencyCycle: DEPENDENCY_CYCLE,
     errors.TooLarge: TOO_LARGE,
+    errors.Unauthorized: UNAUTHORIZED,
     errors.Forbidden: FORBIDDEN,
     errors.NotFound: NOT_FOUND,
     errors.Forgotten: FORGOTTEN,
@@ -139,7 +143,7 @@ def from_error(error: errors.WorkronError) -> Response:
     kind = next((_KIND_OF[cls] for cls in type(error).__mro__ if cls in _KIND_OF), None)
     if kind is None:
         return internal()
-    headers = {}
+    headers = dict(CHALLENGE) if isinstance(error, errors.Unauthorized) else {}
     if isinstance(error, errors.StoreUnavailable | errors.QueueFull):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return problem(kind, str(error), headers=headers, **_extras(error))

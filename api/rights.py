@@ -4,18 +4,21 @@ What it may not see is not there for it (404), except where a request names a qu
 are those that were submitted with it. Keys without queues pass everything here without a call to the store.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
 from api.callers import Caller, caller_of
-from workron.errors import Conflict, Forbidden, NotFound, UnknownDependency
-from workron.models import Job, NewJob
+from workron.errors import Conflict, Forbidden, NotFound, StoreUnavailable, UniqueConflict, UnknownDependency
+from workron.models import Claim, Job, NewJob
 from workron.schedules.models import Definition, Schedule
 
 if TYPE_CHECKING:
     from workron.store import Store
+
+_HELD_ELSEWHERE: Final = "a job in another queue holds the unique key"
 
 
 def use_queues(caller: Caller, queues: Iterable[str]) -> None:
@@ -62,8 +65,36 @@ def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:
     """Return the jobs of a submission; Conflict if a unique key of it is held where the API key does not see."""
     found = [job for job in jobs if job is not None]
     if any(not caller.sees(job.queue) for job in found):
-        raise Conflict("a job in another queue holds a unique key of this submission")
+        raise Conflict(_HELD_ELSEWHERE)
     return found
+
+
+async def hidden(store: "Store", caller: Caller, error: UniqueConflict) -> Conflict:
+    """Return the error, without the job that it names if the key does not see that."""
+    if caller.queues is None:
+        return error
+    with suppress(StoreUnavailable):
+        [queue] = await store.queues_of([error.job_id])
+        if queue is not None and caller.sees(queue):
+            return error
+    return Conflict(_HELD_ELSEWHERE)
+
+
+async def known_names(store: "Store", caller: Caller, names: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a workflow's jobs, by name, that the key sees."""
+    if caller.queues is None or not names:
+        return dict(names)
+    queues = await store.queues_of(list(names.values()))
+    found = zip(names.items(), queues, strict=True)
+    return {name: job_id for (name, job_id), queue in found if queue is not None and caller.sees(queue)}
+
+
+async def told(store: "Store", caller: Caller, jobs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+    """Return those of some jobs, with their fences, that the key sees; any worker's may be asked for."""
+    if caller.queues is None or not jobs:
+        return jobs
+    queues = await store.queues_of([job_id for job_id, _ in jobs])
+    return [job for job, queue in zip(jobs, queues, strict=True) if queue is None or caller.sees(queue)]
 
 
 async def see_jobs(request: Request, store: "Store", *job_ids: str) -> None:
@@ -81,6 +112,18 @@ async def report_on(request: Request, store: "Store", job_ids: Iterable[str]) ->
     caller = caller_of(request)
     if caller.queues is not None:
         use_queues(caller, (queue for queue in await store.queues_of(list(job_ids)) if queue is not None))
+
+
+def claimed(store: "Store", caller: Caller, claims: Iterable[Claim]) -> list[Claim]:
+    """Return what the key may be told of the claims of its request.
+
+    Those of a repeated request may be of another key's queues, if its worker and request id were guessed. And with the
+    token that comes with a workflow's job nobody is to get beyond the queues of a key that is limited to some.
+    """
+    if caller.queues is None or caller.key is None:
+        return list(claims)
+    tokens, key_id = store.attempts.tokens, caller.key
+    return [tokens.for_holder(claim, key_id) for claim in claims if caller.sees(claim.queue)]
 
 
 async def see_workflow(request: Request, store: "Store", workflow_id: str) -> None:

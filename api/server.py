@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.listener import Listener
-from api.protocol import LimitedHttp
+from api.protocol import LOOK_EVERY_S, LimitedHttp, Seldom
 from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
@@ -30,6 +31,8 @@ _GRACE_S: Final = 8
 _KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections: then it is never us who closes one under a request."""
 _BACKLOG: Final = 2048
+_TICK_S: Final = 0.1
+"""How often uvicorn calls `on_tick`."""
 
 
 def run(settings: Settings) -> int:
@@ -119,10 +122,18 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
+        logging.getLogger("uvicorn.error").filters[:] = [Seldom()]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % round(LOOK_EVERY_S / _TICK_S) == 0:
+            for connection in tuple(self.server_state.connections):
+                if isinstance(connection, LimitedHttp):
+                    connection.look()
+        return await super().on_tick(counter)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -33,9 +33,14 @@ _ERROR_BYTES: Final = 4096
 
 
 def _is_no_key(worker: str) -> str:
-    if ":claim" in worker:
+    if is_key(worker):
         raise ValueError("must not contain :claim")
     return worker
+
+
+def is_key(worker: str) -> bool:
+    """Tell whether a name would be that of another key in Redis, and so is no worker's."""
+    return ":claim" in worker
 
 
 WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]

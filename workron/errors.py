@@ -5,6 +5,7 @@
     │   ├── UnknownDependency    depends_on names a job that does not exist
     │   ├── DependencyCycle      a workflow's jobs wait for each other
     │   └── TooLarge             over one of the documented limits
+    ├── Unauthorized         the API key is over since the request began
     ├── Forbidden            the API key lacks a scope or a queue
     ├── NotFound             no such job or workflow
     ├── Forgotten            what a repeated submission had stored has ended and is forgotten
@@ -65,6 +66,13 @@ class DependencyCycle(InvalidRequest):
 
 class TooLarge(InvalidRequest):
     """Over a documented limit: body size, jobs per submission, edges per job."""
+
+
+class Unauthorized(WorkronError):
+    """The API key that a request came with is good no longer."""
+
+    def __init__(self) -> None:
+        super().__init__("the API key was revoked, or has expired, while this request went on")
 
 
 class Forbidden(WorkronError):

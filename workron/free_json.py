@@ -1,5 +1,6 @@
 """JSON that users make up: results and metadata. Bounded, and such that it can be shown again within any document."""
 
+import math
 from typing import Any, Final
 
 import orjson
@@ -19,7 +20,9 @@ def write(value: Any, limit: int) -> bytes:
     try:
         data = orjson.dumps(value)
     except TypeError:  # half a surrogate pair, a number of more than 64 bits
-        raise ValueError("is not JSON that can be kept: it has numbers or texts that are out of range") from None
+        data = b""
+    if not data or (b"null" in data and _has_no_number(value)):
+        raise ValueError("is not JSON that can be kept: it has numbers or texts that are out of range")
     if len(data) > limit:
         raise ValueError(f"is longer than {limit:,} bytes")
     return data
@@ -45,6 +48,16 @@ def _depth(value: Any) -> int:
         if depth > _DEEPEST:
             break
     return depth
+
+
+def _has_no_number(value: Any) -> bool:
+    """Tell whether there is a NaN or Infinity in it: pydantic reads them, and 1e400, and orjson writes them as null."""
+    level = [value]
+    while level:
+        if any(isinstance(one, float) and not math.isfinite(one) for one in level):
+            return True
+        level = [item for one in level if isinstance(one, dict | list) for item in _items(one)]
+    return False
 
 
 def _items(value: dict[str, Any] | list[Any]) -> list[Any]:

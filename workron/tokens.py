@@ -1,9 +1,10 @@
 """Tokens by which the command of a workflow's job may add jobs to its workflow: `$WORKRON_TOKEN`.
 
-    wf1.<workflow>.<job>.<fence>.<expiry, s>.<HMAC-SHA256 of all before, in hex>
+    wf1.<workflow>.<job>.<fence>.<expiry, s>[.<key>].<HMAC-SHA256 of all before, in hex>
 
 The secret is made once and kept in Redis (`token_secret` in `meta`). A token is good while the attempt that it
-names has its lease, and for 30 days at most; it opens its workflow only.
+names has its lease, and for 30 days at most; it opens its workflow only. `key` is that of a worker which serves some
+queues only: it names it, so that with the token nobody gets beyond them.
 """
 
 import hashlib
@@ -33,6 +34,8 @@ class Grant:
     fence: str
     key: str | None = None
     """Id of the API key that the job was submitted with: with the token nobody may do more than with that."""
+    holder: str | None = None
+    """Id of the API key that the job was claimed with, if that is limited to queues: nor in other queues than that."""
 
 
 class Tokens:
@@ -56,14 +59,22 @@ class Tokens:
             return claims
         return tuple(_equipped(claim, secret) if "workflow" in claim.more else claim for claim in claims)
 
+    def for_holder(self, claim: Claim, key_id: str) -> Claim:
+        """Return a claim, its token made one that names the key it was claimed with."""
+        more = dict(claim.more)
+        token, secret = more.pop("token", None), self._secret
+        if token is not None and secret is not None:
+            more["token"] = _signed(secret, *token.split(".")[:5], key_id)
+        return replace(claim, more=more)
+
     async def judge(self, token: str) -> Grant | None:
         """Return what a token grants now; None if it is forged, expired, or its attempt does not run any more."""
         parts = token.split(".")
-        if len(parts) != 6 or parts[0] != _PREFIX or not (token.isascii() and parts[4].isdigit()):
+        if len(parts) not in (6, 7) or parts[0] != _PREFIX or not (token.isascii() and parts[4].isdigit()):
             return None
-        _, workflow, job, fence, expiry, _ = parts
+        _, workflow, job, fence, expiry, *holder = parts[:-1]
         secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
-        if secret is None or not hmac.compare_digest(token, _signed(secret, workflow, job, fence, expiry)):
+        if secret is None or not hmac.compare_digest(token, _signed(secret, *parts[:-1])):
             return None
         if len(expiry) > 12 or int(expiry) < time.time():
             return None
@@ -78,7 +89,7 @@ class Tokens:
         key, array = about
         if key is None and array is not None:  # a task: its array has what all have in common
             key = await self._connection.call("HGET", self._keys.job(array.decode().split(" ")[0]), "key")
-        return Grant(workflow, job, fence, decode.text(key))
+        return Grant(workflow, job, fence, decode.text(key), *holder)
 
     async def _current(self) -> bytes | None:
         """Return the secret; None if Redis was set back to a time before it while it was asked."""
@@ -98,10 +109,10 @@ def is_token(text: str) -> bool:
 
 def _equipped(claim: Claim, secret: bytes) -> Claim:
     expiry = str(int(time.time()) + _LONGEST_S)
-    token = _signed(secret, claim.more["workflow"], claim.id, str(claim.fence), expiry)
+    token = _signed(secret, _PREFIX, claim.more["workflow"], claim.id, str(claim.fence), expiry)
     return replace(claim, more={**claim.more, "token": token})
 
 
-def _signed(secret: bytes, workflow: str, job: str, fence: str, expiry: str) -> str:
-    said = ".".join((_PREFIX, workflow, job, fence, expiry))
+def _signed(secret: bytes, *words: str) -> str:
+    said = ".".join(words)
     return f"{said}.{hmac.new(secret, said.encode(), hashlib.sha256).hexdigest()}"

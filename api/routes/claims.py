@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import body, openapi, problems, rights, schemas, work, work_schemas
-from api.callers import WORK, ScopedRoute, caller_of, needs
+from api.callers import WORK, ScopedRoute, caller_of, confirm, needs
 from api.context import Context, client_left, context_of
 from api.fields import QueueName
 from api.parking import Waiter
@@ -104,16 +104,20 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
     """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
     context = context_of(request)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
-    return schemas.json_response(work_schemas.cancels_document(cancels or ()))
+    told = await rights.told(context.store, caller_of(request), cancels or ())
+    return schemas.json_response(work_schemas.cancels_document(told))
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
-    """Return the documents of claims; who has gone meanwhile gives them back."""
+    """Return the documents of claims; who has gone meanwhile, or whose key is over, gives them back."""
     parking = context.parking
     claims: Sequence[Claim] = ()
+    documents: Sequence[dict[str, Any]] = ()
     try:
         claims = await parking.claim(waiter, wait_s, functools.partial(client_left, request))
-        documents = await _documents(request, claims) if claims else ()
+        if claims:
+            await confirm(request)
+            documents = await _documents(request, claims)
         if waiter.watching is None:
             waiter.left = await request.is_disconnected()
     except BaseException:
@@ -131,12 +135,9 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
 
 
 async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the documents of claims. A job that can't be shown can't be run: it is reported so.
-
-    The claims of a repeated request may be of another key's queues, if its worker and request id were guessed.
-    """
-    context, caller = context_of(request), caller_of(request)
-    claims = [claim for claim in claims if caller.sees(claim.queue)]
+    """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
+    context = context_of(request)
+    claims = rights.claimed(context.store, caller_of(request), claims)
     jobs = await context.store.jobs([claim.id for claim in claims])
     outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
     broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas
+from api import body, openapi, problems, rights, schemas, work
 from api.bodies import DrainTime
 from api.callers import ADMIN, READ, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
@@ -87,6 +87,6 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
 )
 async def forget_worker(request: Request, worker_id: str) -> Response:
     """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""
-    if not await context_of(request).store.attempts.leave(worker_id):
+    if work.is_key(worker_id) or not await context_of(request).store.attempts.leave(worker_id):
         raise NotFound("worker", worker_id)
     return Response(status_code=204)

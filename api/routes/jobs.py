@@ -103,10 +103,10 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     """Return a job, if asked to only when it has ended."""
     context = context_of(request)
     job = await context.store.job(_checked(job_id))
-    if not caller_of(request).sees(job.queue):
-        raise NotFound("job", job_id)
-    if query.wait and not job.status.terminal:
+    if query.wait and not job.status.terminal and caller_of(request).sees(job.queue):
         job = await context.while_wanted(request, context.store.wait(job_id, query.wait)) or job
+    if not caller_of(request).sees(job.queue):  # it may have been moved meanwhile
+        raise NotFound("job", job_id)
     return schemas.json_response(schemas.job_document(job))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
@@ -19,7 +20,7 @@ from api.context import context_of
 from api.queries import StrictQuery
 from api.schedule_body import SCHEDULE_PATTERN, NewSchedule, expand
 from workron import ids
-from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreUnavailable
+from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreBroken, StoreUnavailable
 from workron.models import Submitted
 from workron.schedules import occurrence
 from workron.schedules.models import Run, RunOutcome, Schedule
@@ -202,6 +203,12 @@ def _see(request: Request, schedule: Schedule) -> None:
 
 
 async def _visible(request: Request, names: Sequence[str]) -> list[Schedule]:
-    schedules = context_of(request).store.schedules
-    found = [one for one, _ in await asyncio.gather(*map(schedules.look, names)) if one is not None]
-    return [schedule for schedule in found if rights.sees_schedule(caller_of(request), schedule)]
+    schedules, caller = context_of(request).store.schedules, caller_of(request)
+
+    async def look(name: str) -> Schedule | None:
+        with suppress(StoreBroken):  # a damaged one spares the others
+            return (await schedules.look(name))[0]
+        return None
+
+    found = await asyncio.gather(*map(look, names))
+    return [one for one in found if one is not None and rights.sees_schedule(caller, one)]

@@ -155,9 +155,10 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     _limit_edges(new)
     own = {job.name for job in new}
     names = {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
+    caller = caller_of(request)
     known = await context.store.named_jobs(workflow_id, names) if names else {}
-    jobs = workflow_jobs(new, known)
-    await rights.submit(context.store, caller_of(request), jobs)
+    jobs = workflow_jobs(new, await rights.known_names(context.store, caller, known))
+    await rights.submit(context.store, caller, jobs)
     submitted = await context.store.add(workflow_id, jobs, idempotency=idempotency.of(request, raw))
     note_targets(request, *submitted.ids)
     return _answer(submitted, schemas.list_document(await _documents(request, submitted)))

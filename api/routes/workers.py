@@ -58,7 +58,7 @@ async def exchange(request: Request) -> Response:
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
-    claims = tuple(claim for claim in exchanged.claimed.claims if caller.sees(claim.queue))  # see `claims._documents`
+    claims = tuple(rights.claimed(context.store, caller, exchanged.claimed.claims))
     exchanged = replace(exchanged, claimed=replace(exchanged.claimed, claims=claims))
     fences = [result.fence for result in sent.results]
     return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))

@@ -1,14 +1,17 @@
 """What a submission may hold, and what becomes of it."""
 
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from api.bodies import NewJobs, NewWorkflow
+from api.bodies import NewJobs, NewWorkflow, Steering
 from api.body import parse
 from api.job_body import NewJob
 from api.problems import InvalidFields
+from workron.errors import InvalidRequest
 from workron.models import Dependency, When
 
 MIB = 1024 * 1024
@@ -99,11 +102,49 @@ def test_a_refusal_never_repeats_what_was_sent() -> None:
         b'{"command":"\xff"}',
         b'{"priority":1' + b"0" * 10_000 + b',"command":"x"}',
         "{'command': 'x'}".encode("utf-16"),
+        b'{"command":"x","metadata":{"x":NaN}}',
+        b'{"command":"x","metadata":{"x":[null,{"y":-Infinity}]}}',
+        b'{"command":"x","metadata":{"x":1e400}}',
+        b'{"command":"x","metadata":{"x":18446744073709551616}}',
     ],
 )
 def test_what_is_not_sound_json_is_refused(raw: bytes) -> None:
+    """[A NaN was kept as null, and with an Idempotency-Key, or in a schedule, it was an internal error.]"""
     with pytest.raises(InvalidFields):
         parse(NewJob, raw)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "indexes"),
+    [("3", [3]), ("5,1-3,2-4", [1, 2, 3, 4, 5]), ("0-9,3,9-9,8-11", list(range(12))), ("7,9-3", [7]), ("1,1,1", [1])],
+)
+def test_indexes_are_named_by_spans_in_any_order(tasks: str, indexes: list[int]) -> None:
+    assert Steering(tasks=tasks).indexes() == indexes
+
+
+@pytest.mark.parametrize("tasks", ["0-9999999", ",".join(["0-99999"] * 1000), ",".join(["1-99999", "0"] * 900)])
+def test_spans_of_tasks_take_no_more_time_than_the_tasks_that_they_may_name(tasks: str) -> None:
+    """[Ten million indexes were made to find that they are too many, and one span was counted as often as it stood.]"""
+    began_s = time.process_time()
+    with suppress(InvalidRequest):
+        Steering(tasks=tasks).indexes()
+    assert time.process_time() - began_s < 0.2
+
+
+def test_null_and_large_numbers_are_kept_in_metadata() -> None:
+    metadata = {"a": None, "b": [1.5, None, 1e300, 2**63], "null": "null"}
+    assert accepted(command="x", metadata=metadata).metadata == metadata
+
+
+@pytest.mark.parametrize("start", ['{"command":"x",', '{"command":"x","env":{'])
+def test_a_body_with_very_many_faults_is_refused_soon(start: str) -> None:
+    """[Two million of them took 5 to 13 s, in which the API answered nobody.]"""
+    many = ",".join(f'"k{number}":1' for number in range(300_000))
+    raw = (start + many + "}" * start.count("{")).encode()
+    began_s = time.process_time()
+    with pytest.raises(InvalidRequest, match="300,000 faults"):
+        parse(NewJob, raw)
+    assert time.process_time() - began_s < 0.5
 
 
 def test_text_of_all_the_world_is_kept() -> None:

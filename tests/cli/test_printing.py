@@ -10,8 +10,8 @@ from command_line import LAUNCH, Answer, CommandLine, ScriptedApi, job_document,
 from api.schemas import Job
 from workron.cli.text import TerminalFilter, printable
 
-EVIL = "a\x1b[2J\x1b]0;owned\x07b\nc\u202ed\x9b2Je"
-ESCAPED = "a\\x1b[2J\\x1b]0;owned\\x07b\\nc\\u202ed\\x9b2Je"
+EVIL = "a\x1b[2J\x1b]0;owned\x07b\nc\u202ed\x9b2Je\u2028f"
+ESCAPED = "a\\x1b[2J\\x1b]0;owned\\x07b\\nc\\u202ed\\x9b2Je\\u2028f"
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -27,7 +27,7 @@ def test_names_and_commands_cannot_steer_the_terminal(scripted: CommandLine, api
         for ran in (scripted(*command), scripted.on_terminal(*command, columns=300)):
             text = SGR.sub("", ran.out)
             assert ESCAPED in text or command == ["show", job["id"]]
-            assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+            assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]", text)
 
 
 def test_json_holds_the_text_as_it_is_but_cannot_steer_the_terminal(scripted: CommandLine, api: ScriptedApi) -> None:
@@ -35,7 +35,7 @@ def test_json_holds_the_text_as_it_is_but_cannot_steer_the_terminal(scripted: Co
 
     ran = scripted("show", job_document()["id"], "-o", "json")
 
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", ran.out)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u202e]", ran.out)
     assert "größe" in ran.out
     assert (ran.document["name"], ran.document["command"]) == (EVIL + "größe \ud800", "漢字")
 

@@ -171,15 +171,22 @@ async def test_every_change_by_people_is_recorded_and_nothing_else(
     app: DocumentedApi, master: httpx2.AsyncClient, clients: Clients
 ) -> None:
     worker = await clients("work")
-    expected = set()
+    reader = await clients("read")
+    expected, workers_too = set(), set()
     for item in app.openapi()["paths"].values():
         for method, operation in item.items():
-            if method != "get" and operation["x-scope"] and "work" not in operation["x-scope"]:
-                expected.add(operation["operationId"])
+            scopes = set(operation["x-scope"])
+            if method != "get" and scopes & {"submit", "admin"}:
+                (workers_too if "work" in scopes else expected).add(operation["operationId"])
+    assert workers_too == {"forget_worker"}
     for _, method, target, body in operations(app):
         await master.request(method, target, **body)
         await worker.request(method, target, **body)
+        await reader.request(method, target, **body)
     await app.state.context.trail.aclose()
     entries = (await master.get("/audit?limit=1000")).json()["data"]
-    assert {entry["action"] for entry in entries} == expected
-    assert {entry["action"] for entry in entries if entry["status"] == 403} == expected  # the worker's
+    by = {who: [one["action"] for one in entries if one["key_name"] == who] for who in (None, "key-1", "key-2")}
+    assert sorted(by[None]) == sorted(expected | workers_too)
+    assert sorted(by["key-1"]) == sorted(expected)
+    assert sorted(by["key-2"]) == sorted(expected | workers_too)
+    assert {one["action"] for one in entries if one["status"] == 403 and one["key_name"] == "key-1"} == expected

@@ -60,19 +60,25 @@ def spent_s(began_s: float) -> float:
     return time.process_time() - began_s
 
 
-def fields(schema: Any, components: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[str, ...]]:
-    """Paths of the texts of a body, with those that are nested in it, as far as three levels."""
+def places(schema: Any, components: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Kinds and paths of what may stand in a body, with what is nested in it, as far as three levels."""
     if "$ref" in schema:
         schema = components[schema["$ref"].rpartition("/")[2]]
     for option in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
-        yield from fields(option, components, path, depth)
-    if schema.get("type") == "string" and path:
-        yield path
+        yield from places(option, components, path, depth)
+    if path:
+        yield schema.get("type", "anything"), "/".join(path)
     if depth < 3:
         for name, inner in schema.get("properties", {}).items():
-            yield from fields(inner, components, (*path, name), depth + 1)
+            yield from places(inner, components, (*path, name), depth + 1)
         if schema.get("type") == "array":
-            yield from fields(schema.get("items", {}), components, (*path, "0"), depth + 1)
+            yield from places(schema.get("items", {}), components, (*path, "0"), depth + 1)
+
+
+def fields(schema: Any, components: Any) -> list[tuple[str, ...]]:
+    """Paths of the texts of a body."""
+    texts = dict.fromkeys(path for kind, path in places(schema, components) if kind == "string")
+    return [tuple(path.split("/")) for path in texts]
 
 
 def with_text(path: tuple[str, ...], text: str) -> Any:
@@ -91,7 +97,7 @@ async def test_no_text_of_a_body_takes_long_to_be_refused(app: DocumentedApi, ma
         if "json" not in body:
             continue
         (content,) = operation["requestBody"]["content"].values()
-        for place in dict.fromkeys(fields(content["schema"], components)):
+        for place in fields(content["schema"], components):
             for text in HOSTILE:
                 sent = body["json"] | with_text(place, text)
                 began_s = time.process_time()
@@ -106,6 +112,30 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             yield path, method.upper(), operation
+
+
+NO_NUMBERS = ("NaN", "-Infinity", "1e400", "-1e400", "9" * 400, "9" * 5000, "18446744073709551616", "-0.0", "1e-400")
+
+
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+async def test_no_number_is_an_internal_error(app: DocumentedApi, master: httpx2.AsyncClient) -> None:
+    """Pydantic and orjson read the same body, and do not think alike of what is a number."""
+    document = app.openapi()
+    components = document["components"]["schemas"]
+    looked = 0
+    for (path, method, operation), (_, _, body) in zip(operations(document), every_route(document), strict=True):
+        if "json" not in body:
+            continue
+        (content,) = operation["requestBody"]["content"].values()
+        everywhere = dict.fromkeys(place for _, place in places(content["schema"], components))
+        for place in (*everywhere, *(f"{one}/0" for one in everywhere), *(f"{one}/x" for one in everywhere)):
+            for number in NO_NUMBERS:
+                sent = json.dumps(body["json"] | with_text(tuple(place.split("/")), "@")).replace('"@"', number)
+                headers = {"content-type": "application/json", "idempotency-key": f"{place} {number}"[:200]}
+                response = await master.request(method, path.format(**VALUES), content=sent.encode(), headers=headers)
+                assert response.status_code < 500, (method, path, place, number, response.text)
+                looked += 1
+    assert looked > 200 * len(NO_NUMBERS)
 
 
 @pytest.mark.parametrize("bench", ["fake"], indirect=True)
@@ -225,6 +255,23 @@ async def test_odd_names_reach_no_file_and_no_other_key(
     queues = [name.decode() for name in await bench.client.smembers(bench.keys.queues)]
     assert set(queues) <= {"default", "..", ".", "-rf", "--help", "con", "nul"}
     assert [job.queue for job in (await store.list_jobs(where())).jobs]
+
+
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+async def test_the_name_of_a_worker_reaches_no_other_key(
+    bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient, store: Store
+) -> None:
+    """[`DELETE /workers/w1:claim` forgot what w1 had claimed last: it could not ask again for a lost answer.]"""
+    await store.submit([new_job()])
+    await claim(store, worker="w1")
+    before = await bench.client.hgetall(f"{bench.keys.prefix}worker:w1:claim")
+    assert before
+    for path, method, operation in operations(app.openapi()):
+        if "{worker_id}" in path:
+            body = {"json": {}} if "requestBody" in operation else {}
+            response = await master.request(method, path.format(worker_id="w1:claim"), **body)
+            assert response.status_code == 404, (method, path)
+    assert await bench.client.hgetall(f"{bench.keys.prefix}worker:w1:claim") == before
 
 
 def where() -> Any:

@@ -17,6 +17,7 @@ from api.auth import REMEMBERED_S, Ring
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
+from workron import ids
 from workron.access import MOST_KEYS, id_in, is_of
 from workron.errors import Conflict, NotFound, StoreUnavailable
 from workron.models import NewKey, Scope
@@ -37,6 +38,13 @@ async def test_a_key_is_stored_as_its_hash_only(bench: Bench, store: Store) -> N
     assert (record.scopes, record.queues, record.expired) == (READ, frozenset({"a", "b"}), False)
     assert record.expires_at_ms == record.created_at_ms + 60_000
     assert [one.id for one in await store.access.list()] == [record.id]
+
+
+def test_only_what_has_the_form_of_a_key_has_it_looked_up() -> None:
+    key_id, secret = "0" * 22, "x" * 43
+    assert id_in(f"wk1.{key_id}.{secret}") == key_id
+    others = ("", "wk1", key_id, f"wk1.{key_id}", f"wk2.{key_id}.x", f"wk1.{key_id}.{'x' * 200}", f"wk1.{key_id}.x.y")
+    assert [id_in(text) for text in (*others, f"wk1.{key_id[1:]}.x", f"wk1.{key_id[1:]}*.x")] == [None] * 9
 
 
 async def test_no_two_keys_are_alike(store: Store) -> None:
@@ -76,6 +84,41 @@ async def test_there_are_not_any_number_of_keys(store: Store, monkeypatch: pytes
         await store.access.grant(NewKey(f"k{number}", READ))
     with pytest.raises(Conflict, match="revoke some"):
         await store.access.grant(NewKey("k2", READ))
+
+
+async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
+    bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.access.MOST_KEYS", 2)
+    for number in range(5):
+        record, _ = await store.access.grant(NewKey(f"k{number}", READ))
+        await store.access.revoke(record.id)
+    assert [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}apikey*")] == []
+
+
+async def test_what_is_stored_of_an_expired_key_goes_by_itself(
+    bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch, wait_until: Any
+) -> None:
+    monkeypatch.setattr("workron.access.KEPT_MS", 300)
+    record, _ = await store.access.grant(NewKey("ci", READ, None, 50))
+
+    async def gone() -> bool:
+        return not await bench.client.exists(bench.keys.api_key(record.id))
+
+    await wait_until(gone)
+    kept, _ = await store.access.grant(NewKey("ci", READ))
+    assert [one.decode() for one in await bench.client.zrange(bench.keys.api_keys, 0, -1)] == [kept.id]
+    assert [one.id for one in await store.access.list()] == [kept.id]
+
+
+async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.auth._MOST_REMEMBERED", 10)
+    ring = Ring(KEY, store)
+    for key_id in ids.new_ids(50):
+        assert await ring.caller(f"Bearer wk1.{key_id}.x".encode(), "GET", "/jobs") is None
+    assert len(ring._found) == 10
 
 
 @pytest.mark.damaged
@@ -230,6 +273,17 @@ async def token(store: Store, clients: Clients) -> Callable[..., Any]:
 async def add(client: httpx2.AsyncClient, workflow: str, **fields: Any) -> int:
     response = await client.post(f"/workflows/{workflow}/jobs", json={"jobs": [{"command": "true", **fields}]})
     return response.status_code
+
+
+async def test_tokens_have_idempotency_keys_of_their_own(master: httpx2.AsyncClient, token: Any) -> None:
+    job, workflow = await token(master, "a")
+    made = []
+    for client in (master, job, job, master):
+        more = {"jobs": [{"command": "true"}]}
+        answer = await client.post(f"/workflows/{workflow}/jobs", json=more, headers={"idempotency-key": "k"})
+        made.append((answer.status_code, answer.json()["data"][0]["id"]))
+    assert [status for status, _ in made] == [201, 201, 200, 200]
+    assert made[0][1] == made[3][1] != made[1][1] == made[2][1]
 
 
 @pytest.mark.parametrize("fields", [{}, {"array": {"size": 1}}])

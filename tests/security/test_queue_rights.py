@@ -1,14 +1,17 @@
 """A key that is limited to queues: what is in others is not there for it."""
 
+import asyncio
 from typing import Any
 
 import httpx2
 import pytest
 from builders import claim, finish, new_job
+from servers import Bench
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
 from tests.security.conftest import Clients
+from workron.access import id_in
 from workron.models import Job, Status
 from workron.store import Store
 
@@ -266,3 +269,189 @@ async def test_a_worker_with_a_limited_key_does_its_work(limited: httpx2.AsyncCl
     assert beat.json()["data"][0]["state"] == "ok"
     done = await limited.post("/exchange", json={"worker_id": "w", "results": [one]})
     assert done.json()["results"][0]["verdict"] == "accepted"
+
+
+async def claimed_by(client: httpx2.AsyncClient, how: str) -> dict[str, Any]:
+    """Claim a job of queue a, and return what the worker is told of it."""
+    if how == "next":
+        claimed: dict[str, Any] = (await client.get("/jobs/next?worker_id=w&queue=a")).json()
+    elif how == "claims":
+        [claimed] = (await client.post("/claims", json={"worker_id": "w", "queues": ["a"]})).json()["data"]
+    else:
+        claiming = {"request_id": "r:1", "queues": ["a"], "limit": 1}
+        [claimed] = (await client.post("/exchange", json={"worker_id": "w", "claim": claiming})).json()["claims"]
+    return claimed
+
+
+@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
+async def test_a_worker_for_one_queue_does_not_get_into_others_by_the_token_of_a_job(
+    master: httpx2.AsyncClient, clients: Clients, how: str
+) -> None:
+    """[Jobs of the first key had a token for all queues, whoever ran them: and so commands on all other workers.]"""
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}, JOB]})).json()["id"]
+    worker = await clients("work", queues=("a",))
+    job = await clients.knowing((await claimed_by(worker, how))["more"]["token"])
+    own = {"command": "true", "queue": "a", "name": "own"}
+    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [own]})).status_code == 201
+    for fields in ({"queue": "b"}, {"queue": "default"}, {"queue": "a", "unique": {"key": "b:x"}}):
+        refused = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true"} | fields]})
+        assert refused.status_code == 403, fields
+    assert {one["queue"] for one in (await job.get(f"/workflows/{flow}")).json()["jobs"]} == {"a"}
+
+
+@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
+async def test_a_worker_for_all_queues_has_what_the_submitter_has(
+    master: httpx2.AsyncClient, clients: Clients, how: str
+) -> None:
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    job = await clients.knowing((await claimed_by(await clients("work"), how))["more"]["token"])
+    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [JOB]})).status_code == 201
+
+
+async def test_a_token_ends_with_the_key_that_its_job_was_claimed_with(
+    app: DocumentedApi, store: Store, master: httpx2.AsyncClient, clients: Clients
+) -> None:
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    key = await clients.key("work", queues=("a",))
+    job = await clients.knowing((await claimed_by(await clients.knowing(key), "claims"))["more"]["token"])
+    assert (await job.get(f"/workflows/{flow}")).status_code == 200
+    await store.access.revoke(id_in(key) or "")
+    app.state.context.ring.forget(id_in(key))
+    assert (await job.get(f"/workflows/{flow}")).status_code == 401
+
+
+async def test_a_token_opens_the_queues_only_that_submitter_and_worker_have_both(clients: Clients) -> None:
+    submitter = await clients(*ALL, queues=("a", "b", "c"))
+    flow = (await submitter.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    worker = await clients("work", queues=("a", "b", "d"))
+    token = (await claimed_by(worker, "claims"))["more"]["token"]
+    job = await clients.knowing(token)
+    for queue, status in (("a", 201), ("b", 201), ("c", 403), ("d", 403)):
+        added = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true", "queue": queue}]})
+        assert added.status_code == status, queue
+    words = token.split(".")
+    for forged in (".".join([*words[:5], words[6]]), ".".join([*words[:5], "0" * 22, words[6]])):
+        assert (await (await clients.knowing(forged)).get(f"/workflows/{flow}")).status_code == 401
+
+
+@pytest.mark.parametrize("on_conflict", ["return", "reject", "replace"])
+async def test_no_conflict_names_a_job_in_another_queue(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient, store: Store, on_conflict: str
+) -> None:
+    """[Only the one of `return` did not.]"""
+    own = {"command": "true", "queue": "a", "unique": {"key": "a:k", "on_conflict": on_conflict}}
+    first = (await limited.post("/jobs", json=own)).json()["id"]
+    await limited.post(f"/jobs/{first}/cancel")
+    held = (await master.post("/jobs", json=JOB | {"unique": {"key": "a:k"}})).json()["id"]
+    await claim(store, queues=["b"])  # so that it can't be replaced
+    for target, body in (
+        ("/jobs", own),
+        ("/jobs/bulk", {"jobs": [own]}),
+        ("/workflows", {"jobs": [own]}),
+        (f"/jobs/{first}/retry", {}),
+    ):
+        refused = await limited.post(target, json=body)
+        assert refused.status_code == 409, (target, refused.text)
+        assert held not in refused.text, target
+    if on_conflict == "reject":
+        assert held in (await master.post("/jobs", json=own)).text
+
+
+async def test_the_name_of_a_job_in_another_queue_is_not_exchanged_for_its_id(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    own = {"command": "true", "queue": "a", "name": "mine"}
+    flow = (await limited.post("/workflows", json={"jobs": [own, own | {"name": "other"}]})).json()["id"]
+    added = await master.post(f"/workflows/{flow}/jobs", json={"jobs": [JOB | {"name": "theirs"}]})
+    theirs = added.json()["data"][0]["id"]
+    answers = []
+    for name in ("theirs", "nobody"):
+        more = {"jobs": [{"command": "true", "queue": "a", "depends_on": [name]}]}
+        refused = await limited.post(f"/workflows/{flow}/jobs", json=more)
+        assert refused.status_code == 422
+        assert theirs not in refused.text
+        answers.append(refused.text.replace(name, ""))
+    assert answers[0] == answers[1]
+    more = {"jobs": [{"command": "true", "queue": "a", "depends_on": ["mine"]}]}
+    assert (await limited.post(f"/workflows/{flow}/jobs", json=more)).status_code == 201
+
+
+async def test_cancels_of_jobs_in_other_queues_are_not_told(
+    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, wait_until: Any
+) -> None:
+    """Whoever asks says himself which worker it is."""
+    jobs = [(await foreign(store)).id, (await limited.post("/jobs", json={"command": "x", "queue": "a"})).json()["id"]]
+    for queue in ("b", "a"):
+        await claim(store, queues=[queue], worker="w1")
+    board = app.state.context.cancels
+    await limited.get("/cancels?worker_id=w1")
+    for job in jobs:
+
+        async def heard(job: str = job) -> bool:
+            await store.cancel(job)
+            return job in board._boxes["w1"].fences.values()
+
+        await wait_until(heard)
+    told = (await limited.get("/cancels?worker_id=w1")).json()["data"]
+    assert [one["id"] for one in told] == jobs[1:]
+
+
+async def test_a_job_that_is_moved_to_another_queue_while_one_waits_for_it_is_not_shown(
+    store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    job = (await limited.post("/jobs", json={"command": "true", "queue": "a"})).json()["id"]
+    waiting = asyncio.create_task(limited.get(f"/jobs/{job}?wait=30"))
+    await asyncio.sleep(0.2)
+    await master.post("/jobs/actions", json={"action": "move", "filter": {"queue": "a"}, "to": {"queue": "b"}})
+    while await store.actions.step("r1"):
+        pass
+    await store.cancel(job)
+    assert (await asyncio.wait_for(waiting, 20)).status_code == 404
+
+
+MARK = "hush-hush"
+"""Stands in all that belongs to another queue, and so in no answer to a key without it."""
+
+
+async def test_no_operation_tells_anything_of_another_queue(
+    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    """Whatever is asked, also without naming anything: lists, counts, and what a new operation will show."""
+    secret = {"command": f"echo {MARK}", "queue": MARK, "name": MARK, "tags": [MARK], "metadata": {MARK: MARK}}
+    secret |= {"env": {MARK: MARK}, "cwd": f"/{MARK}", "unique": {"key": f"a:{MARK}"}}
+    made = (await master.post("/workflows", json={"name": MARK, "jobs": [secret]})).json()
+    await master.put("/schedules/other", json={"cron": "@yearly", "job": secret | {"unique": None}})
+    where = {"queue": MARK, "name": MARK, "error": MARK}
+    action = (await master.post("/jobs/actions", json={"action": "retry", "filter": where})).json()["id"]
+    await master.post("/keys", json={"name": MARK, "scopes": ["read"], "queues": [MARK]})
+    claimed = await master.post("/claims", json={"worker_id": MARK, "queues": [MARK], "request_id": "1"})
+    [held] = claimed.json()["data"]
+    report = {"fence": held["fence"], "error": MARK, "result": MARK, "progress": MARK, "output": {"text": MARK}}
+    await master.post("/heartbeats", json={"worker": {"id": MARK, "host": MARK, "queues": [MARK]}})
+    await master.post(f"/jobs/{held['id']}/fail", json=report | {"reason": "exit_code", "exit_code": 1})
+    assert MARK in (await master.get(f"/jobs/{held['id']}/output")).text
+    await limited.post("/jobs", json={"command": "true", "queue": "a"})
+    await app.state.context.trail.aclose()
+
+    known = VALUES | {"job_id": held["id"], "workflow_id": made["id"], "action_id": action, "schedule": "other"}
+    document = app.openapi()
+    answered = set()
+    for (path, method), (_, target, body) in zip(routes(document), every_route(document), strict=True):
+        for query in ("", "&queue=a", "&limit=1", f"&workflow={made['id']}&queue=a"):
+            answer = await limited.request(method, path.format(**known) + f"?{target.partition('?')[2]}{query}", **body)
+            assert MARK not in answer.text, (method, path, query)
+            assert held["id"] not in answer.text or answer.status_code in {403, 404}, (method, path, query)
+            if answer.status_code < 300:
+                answered.add((method, path))
+    assert {("GET", "/jobs"), ("GET", "/queues"), ("GET", "/schedules"), ("GET", "/jobs/actions")} <= answered
+
+
+@pytest.mark.damaged
+async def test_a_damaged_schedule_of_others_does_not_take_the_list_from_a_key_with_queues(
+    bench: Bench, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    for name, queue in (("mine", "a"), ("theirs", "b")):
+        await master.put(f"/schedules/{name}", json={"cron": "@yearly", "job": {"command": "true", "queue": queue}})
+    await bench.client.hset(bench.keys.schedule("theirs"), "job", "no JSON")
+    listed = await limited.get("/schedules")
+    assert (listed.status_code, [one["name"] for one in listed.json()["data"]]) == (200, ["mine"])

@@ -1,6 +1,8 @@
 """The record of what people did: what is in it, what is not, and what it costs."""
 
+import re
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -95,6 +97,19 @@ async def test_what_a_submission_made_is_named_but_not_without_end(
     bulk, deleted = await recorded(app, master)
     assert bulk["target"] == " ".join(job["id"] for job in made[:10]) + " and 5 more"
     assert deleted["target"] == "x" * 200
+
+
+@pytest.mark.parametrize(
+    "odd", ["a b", "a\nb", "a\r\nadmin keys", "\x1b[2J", "é", "\x00", "\u202e", "a b and 3 more", "%20"]
+)
+async def test_what_stands_in_a_path_can_not_pass_for_two_targets_or_lines(
+    app: DocumentedApi, master: httpx2.AsyncClient, odd: str
+) -> None:
+    await master.post(f"/jobs/{quote(odd, safe='')}/cancel")
+    await master.delete(f"/queues/{quote(odd, safe='')}")
+    entries = await recorded(app, master)
+    assert [one["target"] for one in entries] == [quote(odd, safe="")] * 2
+    assert all(re.fullmatch(r"[\w.%-]+", one["target"], re.ASCII) for one in entries)
 
 
 async def test_only_the_latest_entries_are_kept(bench: Bench, store: Store) -> None:

@@ -38,7 +38,7 @@ _GAP: Final = 2
 _LEAST: Final = 10
 """A flexible column is never narrower than this, unless its content is."""
 _NO_LIMIT: Final = 100_000
-_UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STATUS_STYLES: Final = {
     "scheduled": "cyan",
     "blocked": "magenta",
