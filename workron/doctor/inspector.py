@@ -13,9 +13,11 @@ _FEWER: Final = {"line": 20, "concurrency": 20}
 """Of these, that are more work."""
 _ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "line": lambda words: f"job {words[0]}",
-    "edge": lambda words: f"job {words[2]}",
-    "slot": lambda words: f"concurrency:{words[1]}",
-    "waiting": lambda words: f"job {words[0]}",
+    "edge": lambda words: f"job {words[0]}",
+    "slot": lambda words: f"concurrency:{words[0]}",
+    "waiting": lambda words: f"job {words[2]}",
+    "turn": lambda words: f"job {words[0]}",
+    "totals": lambda _: "meta",
     "member": lambda words: words[1],
     "lasting": lambda words: words[1],
     "type": lambda words: words[1],
@@ -52,7 +54,7 @@ class Inspector:
 
 def _faults(what: str, found: Iterable[Any]) -> Iterator[Fault]:
     for item, code, detail, mended in found:
-        words = _shown(item).split(" ", {"edge": 2, "count": 3}.get(what, 1))
+        words = _shown(item).split(" ", {"waiting": 2, "count": 3}.get(what, 1))
         about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_shown(item)}"
         yield Fault(code.decode(), about, _shown(detail), bool(mended))
 
