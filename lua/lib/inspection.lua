@@ -196,8 +196,11 @@ do
   local function find(id, fault)
     local kind = redis.call('TYPE', job_key(id)).ok
     local job = kind == 'hash' and read(id)
-    if job and STATUSES[job.status] then
+    local is_placed = job and string.find(job.queue, '^[%w_.%-]+$') and string.find(job.priority, '^[1-9]$')
+    if is_placed and STATUSES[job.status] then
       return job
+    elseif job and STATUSES[job.status] then
+      fault('damaged', 'its queue is ' .. job.queue .. ', its priority ' .. job.priority)
     elseif kind ~= 'none' then
       fault('damaged', kind == 'hash' and 'its status is ' .. (job and job.status or 'missing') or 'it is a ' .. kind)
     end
@@ -214,7 +217,7 @@ do
     end
     check_index(job, fault)
     check_walks(job, fault)
-    local gone = is_array(job) and HEADS.check(job, fault) or job.final and check_final(job, fault)
+    local gone = is_array(job) and HEADS.check(job, fault) or job.final and job.workflow and check_final(job, fault)
     if job.status == 'blocked' and not gone then
       WAITS.check(job, fault)
     elseif job.status == 'pending' then

@@ -28,7 +28,7 @@ _BROKEN_MIDWAY: Final = "a script broke midway on a damaged key, or the key was 
 
 KINDS: Final = {
     "damaged": Kind(
-        "a job is in no state that there is",
+        "a job is in no state, or no place, that there is",
         "another program wrote to it",
         "nobody can know what it was: it is passed over and kept in `quarantine`; delete the key, submit it anew",
         Mend.BY_HAND,

@@ -116,10 +116,10 @@ class Tally:
             yield live, self._counted[count, live]
         if kind == "queue":
             for status in ENDED:
-                yield status, said[f":{status}"]
+                yield status, said.get(f":{status}", 0)
             if ":held" in said:
                 yield "held", said[":held"]
-            if said[":batches"] == 0 and not any(group[2] for group in self._groups):
+            if said.get(":batches") == 0 and not any(group[2] for group in self._groups):
                 yield "reserved", 0
 
 
