@@ -82,6 +82,7 @@ for line in string.gmatch(chunk, '[^\n]+') do
   for id in string.gmatch(list or '', '%S+') do
     ids[#ids + 1] = id
   end
+  queue = queue or 'default' -- the line is damaged: it names nobody
   count(queue_key(queue), 'reserved', -#ids) -- they are counted by their states now
   if status == '' or status == 'blocked' and disturbed then
     for _, id in ipairs(ids) do

@@ -76,7 +76,8 @@ local function held_in(queue)
   return #names <= KEYS_OF_QUEUE and held or nil
 end
 
-local COUNTS = { 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped', 'reserved', 'held', 'jobs' }
+local COUNTS = { 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped', 'reserved', 'held', 'jobs',
+  'size' }
 
 local function counts_of(name)
   local fields = {}

@@ -183,9 +183,7 @@ do
     local by, seen, field, name = string.match(item, '^(%-?%d+) (%d+) (%S+) (.+)$')
     local said = redis.call('HGET', P .. name, field) or '0'
     recounts = recounts or redis.call('HGET', KEYS[1], 'recounts') or '0'
-    local gone = string.find(name, '^array:') or string.find(name, '^workflow:') -- what is told of itself
-    gone = gone and redis.call('HEXISTS', P .. name, 'size') == 0
-    local mend = seen == recounts and not gone and function()
+    local mend = seen == recounts and function()
       redis.call('HINCRBY', KEYS[1], 'recounts', '1')
       if is_number(said) then
         redis.call('HINCRBY', P .. name, field, int(0 - tonumber(by)))

@@ -112,6 +112,8 @@ class Tally:
         if kind == "concurrency":
             yield "jobs", self._counted[count, "jobs"]
             return
+        if kind != "queue" and not said["size"]:
+            return  # it is gone, which is told of itself
         for live in LIVE:
             yield live, self._counted[count, live]
         if kind == "queue":

@@ -99,7 +99,7 @@ class Walk:
         """Have the edges of jobs with many of them looked at: those not satisfied, and those that the job names."""
         ask_lengths: list[tuple[str, ...]] = [("HLEN", self._keys.parents(child)) for child in children]
         ask_lengths += [("HSTRLEN", self._keys.job(child), "depends_on") for child in children]
-        lengths = await self._connection.pipeline(ask_lengths) if children else []
+        lengths = await self._connection.each(ask_lengths) if children else []
         half = len(children)
         for child, many, named in zip(children, lengths[:half], lengths[half:], strict=True):
             if isinstance(many, int) and many > MANY_EDGES:
