@@ -10,7 +10,7 @@ do
   end
   local SAID = { array_size = 'size', array_parallel = 'parallel', array_follows = 'follows' } -- by its job, too
   local FEW = 1000 -- so many tasks that are never to be made are looked at one by one
-  local to_take = 5000 -- tasks that are counted one by one, in one call
+  local to_take = 1000 -- tasks that are counted one by one, in one call
 
   local function is_in(zset, member)
     return redis.call('ZSCORE', zset, member)

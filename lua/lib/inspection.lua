@@ -134,8 +134,6 @@ do
     return false
   end
 
-  local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
-
   local function last_given()
     return tonumber(meta_now()[1] or '') or 0
   end

@@ -5,7 +5,7 @@ do
   local STATES = { 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped' }
   local COUNTS = { 'reserved', 'held', unpack(STATES) }
   local OF_KEY = { 'limit', 'since', 'jobs', 'seq', 'front', 'turn', 'rest' } -- of a concurrency key
-  local OF_ALL = { 'waiting', 'max_pending', 'max_pending_total', 'recounts', 'rollbacks', 'rolled_back_at', 'full' }
+  local OF_ALL = { 'waiting', 'max_pending', 'max_pending_total', 'recounts', 'rollbacks', 'rolled_back_at', 'full', 'fence' }
   local MANY_QUEUES = 1000
 
   local function is_number(value)
@@ -157,7 +157,7 @@ do
   -- What all queues have in common: how many jobs wait in them together, and what of `meta` can't be read. `settled` is the
   -- item where the counts of queues are right.
   function INSPECT.totals(item, fault)
-    check_numbers(KEYS[1], OF_ALL, fault)
+    check_numbers(KEYS[1], OF_ALL, fault) -- without a last fence, the clock and the jobs say it
     if item ~= 'settled' or redis.call('SCARD', P .. 'queues') > MANY_QUEUES or redis.call('EXISTS', P .. 'batches') == 1 then
       return -- what is staged may be in queues that are not listed yet
     end

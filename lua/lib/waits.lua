@@ -1,6 +1,8 @@
 -- waits: whether what a blocked job waits for is still to come (see inspection).
 
-local WAITS = {}
+local WAITS = {
+  searched = 0, -- entries of lists that were searched in this call
+}
 
 do
   local SHORT = 1000 -- a list of so many is searched; of a longer one, see INSPECT.line
@@ -10,7 +12,9 @@ do
   local FEW_EDGES = 10 -- so many edges of a job are looked at with it; of more, see INSPECT.edge
 
   function WAITS.stands_in(list, member, thorough)
-    if redis.call('LLEN', list) <= SHORT then
+    local length = redis.call('LLEN', list)
+    WAITS.searched = WAITS.searched + (length <= SHORT and length or thorough and math.min(2 * ENDS, 2 * length) or 0)
+    if length <= SHORT then
       return redis.call('LPOS', list, member)
     end
     return not thorough or redis.call('LPOS', list, member, 'MAXLEN', int(ENDS))

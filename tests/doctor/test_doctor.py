@@ -218,6 +218,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("malformed", written("idempotency:a:c", "")),
     ("miscounted", field("meta", "waiting", "77")),
     ("malformed", field("meta", "waiting", "many")),
+    ("malformed", field("meta", "fence", str(2**60))),
     ("malformed", field("concurrency:k", "jobs", "many")),
     ("malformed", field("concurrency:k", "front", str(2**60))),
     ("malformed", field("workflow:{workflow}", "pending", "many")),

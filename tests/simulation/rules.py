@@ -59,6 +59,7 @@ class Rules:
         own = self.words(job_id, row)
         running = [other for other, status in statuses.items() if status == "running"]
         yield from self._attempts(job_id, row)
+        yield from self._cascades(job_id, row)
         yield from self._gates(job_id, own, running, steady=steady)
         yield from self._keys_of(job_id, own, running, steady=steady)
         if own.final:
@@ -94,6 +95,14 @@ class Rules:
         number, most = int(_text(row, b"attempts", "0")), self._most_attempts(row)
         if number > most:
             yield f"{job_id} was started for the {number}th time of {most}"
+
+    def _cascades(self, job_id: str, row: Row) -> Iterator[str]:
+        for parent, _ in _edges(row):
+            its = self._get(self._keys.job(parent))
+            goes_on = b"cascade" in its or _text(its, b"error").startswith("cancelled with ")
+            was_there = int(_text(row, b"created_at", "0")) <= int(_text(its, b"finished_at", "0"))
+            if its.get(b"status") == b"cancelled" and goes_on and was_there and row.get(b"run", b"1") == b"1":
+                yield f"{job_id} was started after {parent} was cancelled with all that depends on it"
 
     def _gates(self, job_id: str, own: Words, running: list[str], *, steady: bool) -> Iterator[str]:
         queue = self._get(self._keys.queue(own.queue))

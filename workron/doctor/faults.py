@@ -74,7 +74,7 @@ KINDS: Final = {
     "array-gone": Kind(
         "what is known of an array's tasks is gone",
         _EDITED,
-        "it is made anew from its tasks; with more than 5,000 of them, cancel or delete the job",
+        "it is made anew from its tasks; with more than 1,000 of them, cancel or delete the job",
     ),
     "jobs-gone": Kind(
         "jobs of a workflow, or tasks of an array, are gone: it would never end",

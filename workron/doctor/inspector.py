@@ -37,16 +37,18 @@ class Inspector:
 
     async def ask(self, what: str, items: Sequence[str]) -> None:
         """Look at items, whatever their number."""
-        number = _FEWER.get(what, ITEMS)
-        for start in range(0, len(items), number):
+        number, start = _FEWER.get(what, ITEMS), 0
+        while start < len(items):
             page = [bytes_of(item) for item in items[start : start + number]]
             try:
-                [_, *found] = await self._scripts.inspect(self._mend, what, page)
+                [_, looked, *found] = await self._scripts.inspect(self._mend, what, page)
             except StoreBroken as error:
                 # A key of the wrong type, which is told of itself; the others wait for its mend.
                 self.add("unreadable", f"{what} {items[start]} …", str(error))
+                start += number
             else:
                 self.faults += _faults(what, found)
+                start += looked
 
     def add(self, code: str, about: str, detail: str) -> None:
         self.faults.append(Fault(code, _shown(bytes_of(about)), detail))

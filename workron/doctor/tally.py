@@ -112,7 +112,7 @@ class Tally:
         if kind == "concurrency":
             yield "jobs", self._counted[count, "jobs"]
             return
-        if kind != "queue" and not said["size"]:
+        if kind != "queue" and said.get("size", 1) == 0:
             return  # it is gone, which is told of itself
         for live in LIVE:
             yield live, self._counted[count, live]
