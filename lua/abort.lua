@@ -13,6 +13,8 @@ local state = redis.call('HGET', batch_key, 'state')
 local last = tonumber(redis.call('ZSCORE', P .. 'batches', batch) or 0)
 if state == 'open' or state == 'staging' and NOW - last < idle_ms then
   return { 'OPEN' }
+elseif state ~= 'staging' and state ~= 'aborted' and redis.call('EXISTS', batch_key) == 1 then
+  return { 'OPEN' } -- it is damaged: it may have been opened
 end
 if state == 'staging' then
   redis.call('HSET', batch_key, 'state', 'aborted')

@@ -13,6 +13,8 @@ if state ~= 'open' then
   return { 'CLOSED' }
 end
 
+workflow = workflow or redis.call('HGET', job_key(batch), 'workflow') or '' -- it has the id of its first job
+
 local queues = {}
 local members = {} -- of this chunk, in order
 local scores = {} -- and of the index of all jobs: 0, id, …
@@ -77,9 +79,10 @@ local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
 for line in string.gmatch(chunk, '[^\n]+') do
   local list, status, priority, queue = string.match(line, '^([^|]*)|(%a*) (%d+) (.*)$')
   local ids = {}
-  for id in string.gmatch(list, '%S+') do
+  for id in string.gmatch(list or '', '%S+') do
     ids[#ids + 1] = id
   end
+  queue = queue or 'default' -- the line is damaged: it names nobody
   count(queue_key(queue), 'reserved', -#ids) -- they are counted by their states now
   if status == '' or status == 'blocked' and disturbed then
     for _, id in ipairs(ids) do

@@ -76,8 +76,14 @@ local function held_in(queue)
   return #names <= KEYS_OF_QUEUE and held or nil
 end
 
+local COUNTS = { 'pending', 'scheduled', 'blocked', 'running', 'done', 'failed', 'cancelled', 'skipped', 'reserved', 'held', 'jobs',
+  'size' }
+
 local function counts_of(name)
-  local fields = redis.call('HGETALL', P .. name)
+  local fields = {}
+  for i, value in ipairs(redis.call('HMGET', P .. name, unpack(COUNTS))) do
+    fields[2 * i - 1], fields[2 * i] = COUNTS[i], value or '0'
+  end
   fields[#fields + 1], fields[#fields + 2] = ':recounts', redis.call('HGET', KEYS[1], 'recounts') or '0'
   local queue = string.match(name, '^queue:(.+)$')
   if queue then

@@ -10,14 +10,14 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from api.schedule_body import expand
 from workron import ids
 from workron.doctor import Fault
-from workron.errors import StoreUnavailable
+from workron.errors import StoreBroken, StoreUnavailable
 from workron.outage import Outage
 from workron.schedules.firing import Fired, Firing
 from workron.signals import happens
@@ -32,6 +32,8 @@ MOST_TOLD: Final = 10_000
 """Faults that are not told again with each look, while nobody mends them."""
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Reaper:
                     pause_s = min(pause_s, _until(done))
                 self._outage.worked()
                 refused.worked()
+            except (ValueError, LookupError, TypeError) as error:
+                refused.failed(StoreBroken(f"something in Redis can't be read: {error!r}", retry_after_s=self._every_s))
             except StoreUnavailable as error:
                 (self._outage if type(error) is StoreUnavailable else refused).failed(error)
             await happens(stopping, within_s=pause_s)
@@ -105,13 +109,24 @@ class Reaper:
 
     async def keep_house(self) -> Housekeeping:
         """Start due jobs, go on with what others left behind; now and then measure, mend and sweep."""
-        await self._upkeep.promote()
-        await self._upkeep.propagate()
-        tidied = await self._upkeep.tidy()
-        await self._measure_now_and_then()
-        swept = await self._sweep_now_and_then()
-        await self._mend_now_and_then()  # last: what it stumbles over holds up nothing else
-        return Housekeeping(tidied, swept)
+        damaged: list[StoreBroken] = []
+
+        async def spare(step: Awaitable[T]) -> T | None:
+            try:
+                return await step
+            except StoreBroken as error:  # of one key: the other steps are made all the same
+                damaged.append(error)
+                return None
+
+        await spare(self._upkeep.promote())
+        await spare(self._upkeep.propagate())
+        tidied = await spare(self._upkeep.tidy())
+        await spare(self._measure_now_and_then())
+        swept = await spare(self._sweep_now_and_then())
+        await spare(self._mend_now_and_then())
+        if damaged:
+            raise damaged[0]
+        return Housekeeping(tidied or 0, swept)
 
     async def act(self) -> int:
         """Work at bulk actions until none is left to this reaper; returns the number of rounds.

@@ -177,13 +177,31 @@ def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
         attempt=int(attempt),
         lease_ms=lease_ms,
         command=text(command),
-        argv=None if argv is None else tuple(orjson.loads(argv)),
+        argv=None if argv is None else tuple(_strings(orjson.loads(argv))),
         queue=queue.decode(),
         timeout_ms=number(timeout_ms),
-        env=orjson.loads(env) if env else {},
+        env=_strings_by_name(_object(env)),
         cwd=text(cwd),
-        more=orjson.loads(more) if more else {},
+        more=_object(more),
     )
+
+
+def _object(stored: bytes | None) -> dict[str, Any]:
+    found = orjson.loads(stored) if stored else {}
+    if not isinstance(found, dict):
+        raise TypeError(f"{found!r:.100} is no object")
+    return found
+
+
+def _strings_by_name(found: dict[str, Any]) -> dict[str, str]:
+    _strings([*found.values()])
+    return found
+
+
+def _strings(found: Any) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TypeError(f"{found!r:.100} is no list of strings")
+    return found
 
 
 def news(data: bytes) -> tuple[str, str, list[list[bytes | None]]]:

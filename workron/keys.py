@@ -31,6 +31,10 @@ class Keys:
     def job(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}"
 
+    def parents(self, job_id: str) -> str:
+        """The hash of a job's edges that are not satisfied."""
+        return f"{self.prefix}job:{job_id}:parents"
+
     def heartbeat(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}:heartbeat"
 

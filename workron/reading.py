@@ -153,7 +153,9 @@ class Reader:
         return decode.stored_output(*latest, stored or b"")
 
     async def queue_names(self) -> list[str]:
-        return sorted(name.decode() for name in await self._connection.call("SMEMBERS", self._keys.queues))
+        return sorted(
+            name.decode(errors="replace") for name in await self._connection.call("SMEMBERS", self._keys.queues)
+        )
 
     async def queues(self) -> list[QueueState]:
         return await self.queues_named(await self.queue_names())

@@ -143,14 +143,18 @@ class Store:
         """
         info = await server_info(self._connection)
         check(info, allow_eviction=allow_eviction)
-        schema = await self._connection.call("HGET", self._keys.meta, "schema")
-        if schema is None:  # a full server would refuse this write, and has to be drained by those who start now
+        if not await self.check_version():
+            # A full server would refuse this write, and has to be drained by those who start now.
             await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
-        elif int(schema) != SCHEMA:
-            raise StoreUnsuitable(
-                f"the keys in Redis are of version {int(schema)}, this Workron knows version {SCHEMA}"
-            )
         return info
+
+    async def check_version(self) -> bool:
+        """Return whether the namespace is marked with the version of its keys; StoreUnsuitable if that is not ours."""
+        schema = await self._connection.call("HGET", self._keys.meta, "schema")
+        if schema is not None and schema != str(SCHEMA).encode():
+            said = schema.decode("utf-8", "backslashreplace")
+            raise StoreUnsuitable(f"the keys in Redis are of version {said}, this Workron knows version {SCHEMA}")
+        return schema is not None
 
     async def health(self) -> Health:
         server = await server_info(self._connection)

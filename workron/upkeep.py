@@ -134,10 +134,21 @@ class Upkeep:
 
     async def tidy(self) -> int:
         """Go on with arrays, and finish submissions that their submitters left behind; returns how many of those."""
+        damaged: StoreBroken | None = None
+        tidied = 0
         for job_id in await self._connection.call("ZRANGE", self._keys.arrays, 0, 99):
-            await self._arrays.work_on(job_id.decode(), ARRAY_S)
-        batches = await self._connection.call("ZRANGE", self._keys.batches, 0, 99)
-        return await self._submitter.tidy([batch.decode() for batch in batches])
+            try:
+                await self._arrays.work_on(job_id.decode(errors="replace"), ARRAY_S)
+            except StoreBroken as error:  # the others go on all the same
+                damaged = error
+        for batch in await self._connection.call("ZRANGE", self._keys.batches, 0, 99):
+            try:
+                tidied += await self._submitter.tidy([batch.decode(errors="replace")])
+            except StoreBroken as error:
+                damaged = error
+        if damaged is not None:
+            raise damaged
+        return tidied
 
     async def sweep(self) -> Swept:
         """Delete finished jobs whose retention has passed, and dead ids in the lists of waiting jobs.

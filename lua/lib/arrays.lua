@@ -38,7 +38,7 @@ local function array_row(array)
     'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows')
   local numbers = {}
   for i = 1, 11 do
-    numbers[i] = tonumber(row[i] or 0)
+    numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see inspection
   end
   return {
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
@@ -78,12 +78,13 @@ local function make_task(head, place, status, fields)
   arrive({ id = id, queue = head.queue, priority = head.priority, holds = holds, array = about }, status)
 end
 
--- Make the next tasks of those that have never been made.
+-- Make the next tasks of those that have never been made. Should `made` be wrong: none is made, and run, twice.
 local function make_new(head, row, number)
   local skip = array_key(head.id) .. ':skip'
   local skips = redis.call('EXISTS', skip) == 1
   for place = row.made, row.made + number - 1 do
-    if not skips or redis.call('SREM', skip, int(place)) == 0 then
+    local skipped = skips and redis.call('SREM', skip, int(place)) == 1
+    if not skipped and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
       make_task(head, place)
       count(queue_key(head.queue), 'reserved', -1)
     else
@@ -132,7 +133,10 @@ local function make_tasks(head, row)
   if turns > 0 then
     local places = redis.call('ZPOPMIN', array_key(head.id) .. ':turns', int(turns))
     for at = 1, #places, 2 do
-      run_again(head, row, tonumber(places[at]))
+      local place = tonumber(places[at])
+      if place and place < row.size then
+        run_again(head, row, place)
+      end
     end
   end
   if number > turns then
@@ -239,18 +243,6 @@ local function follow_all(follower)
     redis.call('HSET', array_key(follower), 'walk', what .. ' 0')
   end
   work_on_array(follower)
-end
-
--- How a task that is followed stands: its status, nil if it is not made yet.
-local function status_of_task(head, row, place)
-  local task = read(task_id(head, place))
-  if task then
-    return task.status
-  end
-  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
-  local gone = place < row.prefix or dropped
-    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
-  return was_done(head.id, place) and 'done' or gone and 'cancelled' or nil
 end
 
 -- Tasks that were never made end with their array.

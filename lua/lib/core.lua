@@ -81,9 +81,9 @@ local function read(id)
   }, JOB)
 end
 
--- A broken key of one job spares the others: the job is noted, and passed over.
+-- A broken key of one job spares the others: the job is noted, and passed over; an entry without an id is passed over.
 local function quarantine(id)
-  redis.call('SADD', P .. 'quarantine', id)
+  return id and redis.pcall('SADD', P .. 'quarantine', id)
 end
 
 -- A submission in chunks is not visible before it is open.
@@ -288,7 +288,7 @@ local function hint_sooner()
   end
 end
 
--- Write the counts; `waiting` in meta is how many jobs wait in all queues together.
+-- Write the counts; `waiting` in meta is how many jobs wait in all queues. One that is damaged holds up nobody (see doctor).
 local function flush_counts()
   local waiting = 0
   for key, fields in pairs(counts) do
@@ -298,7 +298,7 @@ local function flush_counts()
     end
     for field, change in pairs(fields) do
       if change ~= 0 then
-        redis.call('HINCRBY', key, field, int(change))
+        redis.pcall('HINCRBY', key, field, int(change))
         if of_queue and WAITING[field] then
           waiting = waiting + change
         end
@@ -306,7 +306,7 @@ local function flush_counts()
     end
   end
   if waiting ~= 0 then
-    redis.call('HINCRBY', KEYS[1], 'waiting', int(waiting))
+    redis.pcall('HINCRBY', KEYS[1], 'waiting', int(waiting))
   end
 end
 

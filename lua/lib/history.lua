@@ -14,9 +14,15 @@ local function note_rollback(what, seen, found)
   redis.call('HSET', KEYS[1], what, int(seen), 'rolled_back_at', NOW_TEXT, 'rolled_back', what .. ' ' .. int(seen) .. ' ' .. int(found))
 end
 
+local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
+
 -- The fence before the next one. Fences only grow: never below the clock nor what the caller has seen.
 local function last_fence(floor)
   local last = tonumber(meta_now()[1] or '') or 0 -- it may be damaged
+  if last >= HIGHEST_FENCE then
+    last = 0
+  end
+  floor = floor < HIGHEST_FENCE and floor or 0
   if floor > last then
     note_rollback('fence', floor, last)
     meta_now()[1] = int(floor)

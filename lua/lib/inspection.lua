@@ -1,6 +1,6 @@
 -- inspection: whether a job is where its hash says, and waits for what is still to come. INSPECT.<what>(item, fault) looks at
 -- one item; it tells each fault by `fault(code, detail, mend)`, where `mend` puts it right (nil: nothing can safely).
--- What a job waits for is in lib/waits, other keys in lib/leftovers; the codes are explained in workron/doctor/faults.py.
+-- What a job waits for is in lib/waits, arrays are in lib/heads, other keys in lib/leftovers; the codes are explained in workron/doctor/faults.py.
 
 local INSPECT = {}
 local STATUSES = { scheduled = true, blocked = true, pending = true, running = true }
@@ -51,8 +51,9 @@ do
     check_key(job, name, fault)
     local waiting, list = SLOTS.waiting_of(name, job.queue), queue_key(job.queue) .. ':pending:' .. job.priority
     local place = tonumber(is_in(waiting, job.id) or 0)
-    if place == 0 then
+    if math.floor(math.abs(place) / SLOTS.BAND) ~= 9 - tonumber(job.priority) then
       fault('not-in-line', name, function()
+        SLOTS.leave_line(name, job.queue, job.id)
         SLOTS.join_line(job)
       end)
     elseif place < 0 and not stands_in(list, job.id, thorough) then
@@ -119,60 +120,19 @@ do
     end
   end
 
-  -- Of the tasks of an array that were made, or are never to be, those that are counted in no state: their keys are gone.
-  local function missing_tasks(array, row)
-    local dropped = redis.call('HGET', array_key(array), 'dropped')
-    local known = dropped and row.size or row.made + redis.call('SCARD', array_key(array) .. ':skip')
-    return known - row.waiting - row.running - row.ended
-  end
-
-  -- Whether an array that follows another one waits for nobody: all tasks of that have ended, and were told to none.
-  local function is_forgotten(row)
-    local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
-      and row.ended < row.size and string.match(row.follows, '^%S+')
-    local other = followed and read(followed)
-    return followed and (not other or TERMINAL[other.status])
-  end
-
-  -- Whether nothing can be told of an array (a final job) but that its tasks (its workflow's counts) are gone.
-  local function check_array(head, fault)
-    local row = array_row(head.id)
-    local over = row.ended >= row.size and row.turns == 0
-    local to_make = row.turns + (row.follows and 0 or row.size - row.made)
-    local idle = row.started and not over and row.waiting + row.running == 0 and to_make > 0
-    local missing = missing_tasks(head.id, row)
-    if row.size == 0 then
-      fault('array-gone', array_key(head.id))
-      return true
-    elseif missing > 0 then
-      fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', function()
-        count(array_key(head.id), 'cancelled', missing)
-        touched[head.id] = true
-      end)
-    elseif is_forgotten(row) then
-      fault('stuck-array', 'it waits for tasks that have ended', function()
-        follow_all(head.id)
-      end)
-    elseif row.walk and not is_in(P .. 'arrays', head.id) then
-      fault('stuck-array', row.walk, function()
-        work_on_array(head.id)
-      end)
-    elseif not row.walk and (over ~= (TERMINAL[head.status] or false) or idle and not is_in(P .. 'arrays', head.id)) then
-      fault('stuck-array', int(row.ended) .. ' of ' .. int(row.size) .. ' tasks have ended', function()
-        touched[head.id] = true
-      end)
-    end
-  end
-
   local function check_final(job, fault)
-    local gone = job.status == 'blocked' and redis.call('HEXISTS', workflow_key(job.workflow), 'final') == 0
-    if gone then
+    local final, size = unpack(redis.call('HMGET', workflow_key(job.workflow), 'final', 'size'))
+    if size and final ~= job.id then
+      fault('malformed', 'its final job is ' .. (final or 'missing'), function()
+        redis.call('HSET', workflow_key(job.workflow), 'final', job.id)
+        final_may_start(job.workflow, true)
+      end)
+    elseif not size and job.status == 'blocked' then
       fault('workflow-gone', workflow_key(job.workflow))
+      return true
     end
-    return gone
+    return false
   end
-
-  local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
 
   local function last_given()
     return tonumber(meta_now()[1] or '') or 0
@@ -204,7 +164,7 @@ do
 
   -- What every job has beside its hash.
   local function check_index(job, fault)
-    if not is_in(P .. 'jobs', job.id) then
+    if tonumber(is_in(P .. 'jobs', job.id) or '') ~= 0 then -- else it is not read in the order of ids
       fault('not-listed', P .. 'jobs', function()
         index(P .. 'jobs', job.id, 0)
       end)
@@ -234,8 +194,11 @@ do
   local function find(id, fault)
     local kind = redis.call('TYPE', job_key(id)).ok
     local job = kind == 'hash' and read(id)
-    if job and STATUSES[job.status] then
+    local is_placed = job and string.find(job.queue, '^[%w_.%-]+$') and string.find(job.priority, '^[1-9]$')
+    if is_placed and STATUSES[job.status] then
       return job
+    elseif job and STATUSES[job.status] then
+      fault('damaged', 'its queue is ' .. job.queue .. ', its priority ' .. job.priority)
     elseif kind ~= 'none' then
       fault('damaged', kind == 'hash' and 'its status is ' .. (job and job.status or 'missing') or 'it is a ' .. kind)
     end
@@ -252,7 +215,7 @@ do
     end
     check_index(job, fault)
     check_walks(job, fault)
-    local gone = is_array(job) and check_array(job, fault) or job.final and check_final(job, fault)
+    local gone = is_array(job) and HEADS.check(job, fault) or job.final and job.workflow and check_final(job, fault)
     if job.status == 'blocked' and not gone then
       WAITS.check(job, fault)
     elseif job.status == 'pending' then
@@ -267,6 +230,8 @@ do
     end
   end
 
+  INSPECT.turn = HEADS.turn
+
   -- A pending job, by its id, whose list is long, and which was not seen there: it may have come to one of its ends since.
   function INSPECT.line(id, fault)
     local job = find(id, fault)
@@ -275,13 +240,18 @@ do
     end
   end
 
-  -- An edge of a job with many: `<parent> <state> <child>`.
+  -- An edge of a job with many: `<child> <when> <parent>`, as the child names it; when `-`: it is among those not satisfied.
   function INSPECT.edge(item, fault)
-    local parent, state, child_id = string.match(item, '^(%S+) (%S+) (%S+)$')
+    local child_id, when, parent = string.match(item, '^(%S+) (%S+) (.*)$')
     local child = find(child_id, fault)
-    if child and child.status == 'blocked' and not child.batch
-      and redis.call('HGET', job_key(child_id) .. ':parents', parent) == state then
+    if not child or child.status ~= 'blocked' or child.batch or WAITS.has_started(child) then
+      return
+    end
+    local state = redis.call('HGET', job_key(child_id) .. ':parents', parent)
+    if state and when == '-' then
       WAITS.check_edge(child, parent, state, fault)
+    elseif when ~= '-' then
+      WAITS.check_named(child, parent, when, fault)
     end
   end
 end

@@ -24,6 +24,18 @@ local function cancel_task(head, row, place)
   return 'cancelled'
 end
 
+-- How a task that is followed stands: its status, nil if it is not made yet.
+local function status_of_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task then
+    return task.status
+  end
+  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
+  local gone = place < row.prefix or dropped
+    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
+  return was_done(head.id, place) and 'done' or gone and 'cancelled' or nil
+end
+
 -- Do for a task what has happened to the one that it follows.
 local function catch_up(row, head, place)
   local followed, when = string.match(row.follows, '^(%S+) (%S+)$')

@@ -146,13 +146,22 @@ function HOLDERS.w(job, from, to)
   end
 end
 
+-- The final job, and how many others have not ended; nil where there is none, or a count is damaged: see doctor.
+local function read_final(workflow)
+  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
+  local final, others = row[1] and read(row[1]), tonumber(row[2] or 0)
+  for i = 3, 6 do
+    local ended = tonumber(row[i] or 0)
+    others = others and ended and others - ended
+  end
+  if final and others then
+    return final, others - (TERMINAL[final.status] and 0 or 1)
+  end
+end
+
 -- Whether the final job waits although all others have ended; `start`: have it started.
 function final_may_start(workflow, start)
-  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
-  local final, others = row[1] and read(row[1]), tonumber(row[2] or 0) - 1
-  for i = 3, 6 do
-    others = others - tonumber(row[i] or 0)
-  end
+  local final, others = read_final(workflow)
   if start then
     stirred[workflow] = 'ended'
   end
@@ -162,14 +171,9 @@ end
 -- Start the final job once all others have ended, or have it wait anew when one of them runs again. Returns whether it
 -- was moved.
 local function settle_final(workflow, what)
-  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
-  local final = row[1] and read(row[1])
+  local final, others = read_final(workflow)
   if not final then
     return false
-  end
-  local others = tonumber(row[2] or 0) - 1 + (TERMINAL[final.status] and 1 or 0)
-  for i = 3, 6 do
-    others = others - tonumber(row[i] or 0)
   end
   if final.status == 'blocked' and others <= 0 then
     local status = ready_state(final)

@@ -36,6 +36,10 @@ class Account:
     """Ended in another way than the commands and requests demand."""
     submitted_twice: int = 0
     """Stored more than once for one Idempotency-Key."""
+    done_without_run: int = 0
+    """Ended as done, and their command, or one of their tasks', was never started."""
+    started_too_early: int = 0
+    """Started before what they wait for had ended."""
     accepted_twice: int = 0
     """Ended more than once in one run."""
 
@@ -68,7 +72,8 @@ class Account:
 
     MUST_BE_NONE = (
         *("lost", "unfinished", "wrong_end", "submitted_twice", "accepted_twice", "fences_used_twice"),
-        *("executed_without_cause", "died_by_themselves", "audit"),
+        *("executed_without_cause", "done_without_run", "started_too_early", "events_missed"),
+        *("died_by_themselves", "audit"),
     )
 
     @property

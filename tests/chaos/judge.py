@@ -6,20 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from tests.chaos.account import Account, quantile
 from tests.chaos.grounds import Ground
 from tests.chaos.load import Load
-from tests.chaos.records import Events
+from tests.chaos.records import Events, Ran
 from workron.models import TERMINAL
 
 Rows = Mapping[str, Mapping[str, str]]
 EXAMPLES = 10
 
 
-def judge(
-    account: Account, load: Load, events: Events, rows: Rows, ran: Mapping[str, Sequence[str]], ground: Ground
-) -> None:
+def judge(account: Account, load: Load, events: Events, rows: Rows, ran: Ran, ground: Ground) -> None:
     """Fill in the account of a run that has come to rest; `rows` are all jobs that are stored."""
     _ends(account, load, events, rows, ground)
     _twice(account, load, events, rows)
-    _executions(account, events, ran, ground)
+    _executions(account, events, ran.fences, ground)
+    _names(account, load, events, rows, ran, ground)
+    for child, parent, name in events.starts_too_early(load.parents):
+        if not _in_rollback(ground, int(name.partition("-")[0]) / 1000):
+            _count(account, "started_too_early", f"{child} before {parent}")
     account.events, account.events_missed, account.events_undone = len(events.entries), events.missed, events.undone
 
 
@@ -53,6 +55,19 @@ def _twice(account: Account, load: Load, events: Events, rows: Rows) -> None:
         runs = int(rows[job_id].get("run", "1")) if job_id in rows else load.runs.get(job_id, 1)
         if times > runs:
             _count(account, "accepted_twice", f"{job_id} {times} times in {runs} runs")
+
+
+def _names(account: Account, load: Load, events: Events, rows: Rows, ran: Ran, ground: Ground) -> None:
+    """Compare what ran, by the names that its submitter gave it: whether it is still stored or not."""
+    for name, ids in ran.named.items():
+        known = [i for i in ids if not all(_in_rollback(ground, int(fence) / 1000) for fence in ran.fences[i])]
+        if len(known) > load.sizes.get(name, 1):
+            _count(account, "submitted_twice", f"{name} ran as {len(known)} jobs")
+    for job_id in load.acknowledged:
+        name = load.arrays.get(job_id)
+        number, most = (len(ran.named[name]), load.sizes[name]) if name else (len(ran.fences.get(job_id, ())), 1)
+        if (rows.get(job_id, {}).get("status") or events.status.get(job_id)) == "done" and number < most:
+            _count(account, "done_without_run", f"{job_id} {number} of {most}")
 
 
 def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]], ground: Ground) -> None:

@@ -27,6 +27,14 @@ WORKFLOW_ENDS: Final = {
     "final": "done",
 }
 """How each job of a workflow has to end, whoever is killed meanwhile."""
+WORKFLOW_EDGES: Final = {
+    "left": [("flaky", "done")],
+    "right": [("flaky", "done")],
+    "join": [("left", "done"), ("right", "done")],
+    "mourner": [("bad", "done")],
+    "heir": [("mourner", "done")],
+    "handler": [("bad", "failed")],
+}
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FORGOTTEN: Final = 410
 _STORED: Final = frozenset({200, 201})
@@ -46,13 +54,18 @@ class Load:
         """The run of jobs that were retried by their submitter."""
         self.probes: dict[str, float] = {}
         """When each probe was submitted."""
+        self.sizes: dict[str, int] = {}
+        """How many jobs run under a name, where it is not one: tasks of an array."""
+        self.arrays: dict[str, str] = {}
+        """The names of jobs that have tasks in place of a command."""
+        self.parents: dict[str, list[tuple[str, str]]] = {}
+        """What each job waits for, and how that has to end: done, failed or finished."""
         self.unanswered = 0
         self.rate = 12.0
         """Jobs a second that the clients try for."""
         self.most_open = 150
         self._tag = f"{seed}"
         self._chance = random.Random(seed)  # noqa: S311 - a load that can be repeated
-        self._ran = f"echo $WORKRON_JOB_ID $WORKRON_FENCE >> {folder / 'ran'}"
         self._folder = folder
         self._ended = ended
         self._open: set[str] = set()
@@ -111,10 +124,14 @@ class Load:
         self.acknowledged[job_id] = (time.time(), frozenset(ends))
         self._open.add(job_id)
 
+    def _note(self, name: str) -> str:
+        """Return the command that notes that it runs, and for whom."""
+        return f"echo $WORKRON_JOB_ID $WORKRON_FENCE {name} >> {self._folder / 'ran'}"
+
     async def _submit(self, *ends: str, name: str | None = None, command: str = ":", **fields: Any) -> str | None:
         """Submit one job; return its id once that is acknowledged."""
         name = name or self._next()
-        body = {"name": name, "command": f"{self._ran}; {command}", "max_attempts": TRIES, **fields}
+        body = {"name": name, "command": f"{self._note(name)}; {command}", "max_attempts": TRIES, **fields}
         answer = await self._post("/jobs", body, name)
         if answer is None:
             self.unanswered += 1
@@ -130,8 +147,8 @@ class Load:
         name = self._next()
 
         def job(part: str, command: str, *parents: Any, **fields: Any) -> dict[str, Any]:
-            command = f"{self._ran}; sleep 0.{self._chance.randint(1, 6)}; {command}"
-            job = {"name": f"{name}.{part}", "command": command, "max_attempts": TRIES, "depends_on": parents}
+            command = f"{self._note(of(part))}; sleep 0.{self._chance.randint(1, 6)}; {command}"
+            job = {"name": of(part), "command": command, "max_attempts": TRIES, "depends_on": parents}
             return job | fields
 
         def of(part: str) -> str:
@@ -155,8 +172,11 @@ class Load:
         if answer.status_code == _FORGOTTEN:
             return
         assert answer.status_code in _STORED, (answer.status_code, answer.text)
-        for made in answer.json()["jobs"]:
-            self._acknowledge(made["id"], WORKFLOW_ENDS[made["name"].rpartition(".")[2]])
+        ids = {made["name"].rpartition(".")[2]: made["id"] for made in answer.json()["jobs"]}
+        for part, job_id in ids.items():
+            self._acknowledge(job_id, WORKFLOW_ENDS[part])
+            self.parents[job_id] = [(ids[parent], when) for parent, when in WORKFLOW_EDGES.get(part, ())]
+        self.parents[ids["final"]] = [(job_id, "finished") for part, job_id in ids.items() if part != "final"]
 
     def _fails_once(self, name: str) -> str:
         mark = self._folder / "marks" / name
@@ -167,7 +187,11 @@ class Load:
         await self._submit("done", name=name, command=self._fails_once(name))
 
     async def _array(self) -> None:
-        await self._submit("done", command="sleep 0.2", array={"size": self._chance.randint(2, 6), "max_parallel": 3})
+        name, size = self._next(), self._chance.randint(2, 6)
+        self.sizes[name] = size
+        array = {"size": size, "max_parallel": 3}
+        if job_id := await self._submit("done", name=name, command="sleep 0.2", array=array):
+            self.arrays[job_id] = name
 
     async def _unique(self) -> None:
         """One of a few keys: the answer is the job that has it, whoever made that."""

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +64,31 @@ class Events:
         for name in gone:
             self._claims_undone.update(self.entries.pop(name).get("running", ()))
         self.undone += len(gone)
+        if gone:
+            self._tell_anew()
         for name, told in there.items():
             if name not in self.entries:
                 self._take(name, told)
         if gone:
             self.entries = dict(sorted(self.entries.items(), key=lambda entry: _order(entry[0])))
+        about: Any = await admin.xinfo_stream(self._stream)
+        self.missed = max(self.missed, int(about["entries-added"]) - len(self.entries))
 
-    def _take(self, name: str, told: Told) -> None:
-        self.entries[name] = told
+    def _tell_anew(self) -> None:
+        """Forget how jobs ended whose ends were undone."""
+        self.status = {}
+        for told in self.entries.values():
+            self._note(told)
+
+    def _note(self, told: Told) -> None:
         for status, ids in told.items():
             for job_id in ids:
                 if status in TERMINAL or self.status.get(job_id) not in TERMINAL or status in ("pending", "scheduled"):
                     self.status[job_id] = status
+
+    def _take(self, name: str, told: Told) -> None:
+        self.entries[name] = told
+        self._note(told)
         with self._file.open("a") as file:
             file.write(json.dumps([name, told]) + "\n")
 
@@ -101,6 +115,20 @@ class Events:
             runs.update(told.get("running", ()))
         return claims, concluded
 
+    def starts_too_early(self, parents: Mapping[str, Sequence[tuple[str, str]]]) -> list[tuple[str, str, str]]:
+        """Return the jobs that were started before what they wait for (id, and how it has to end) had ended so."""
+        ends: defaultdict[str, set[str]] = defaultdict(set)
+        found = []
+        for name, told in self.entries.items():
+            for status in TERMINAL:
+                for job_id in told.get(status, ()):
+                    ends[job_id] |= {status, "finished"}
+            for job_id in told.get("running", ()):
+                found += [
+                    (job_id, parent, name) for parent, when in parents.get(job_id, ()) if when not in ends[parent]
+                ]
+        return found
+
     def ends_of(self, ids: Sequence[str]) -> list[float]:
         """Return when any of these jobs ended, s since the epoch, in order."""
         wanted = set(ids)
@@ -126,11 +154,21 @@ def _order(name: str) -> tuple[int, int]:
     return int(ms), int(number)
 
 
-def executions(file: Path) -> dict[str, list[str]]:
-    """Return the fences under which each job's command was started, as the commands noted them."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+@dataclass
+class Ran:
+    """The commands that were started, as they noted it themselves."""
+
+    fences: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Under which fences, by job."""
+    named: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Of which jobs, by the name that their submitter gave them."""
+
+
+def executions(file: Path) -> Ran:
+    ran = Ran()
     if file.exists():
         for line in file.read_text().splitlines():
-            job_id, fence = line.split()
-            found[job_id].append(fence)
-    return found
+            job_id, fence, name = line.split()
+            ran.fences[job_id].append(fence)
+            ran.named[name].add(job_id)
+    return ran

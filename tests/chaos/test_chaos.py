@@ -4,12 +4,12 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_stack import ROOT
+from servers import Bench
 
 from tests.chaos.__main__ import arguments
 from tests.chaos.account import Account
@@ -18,7 +18,7 @@ from tests.chaos.grounds import Ground
 from tests.chaos.harness import Run
 from tests.chaos.judge import judge
 from tests.chaos.load import Load
-from tests.chaos.records import Events
+from tests.chaos.records import Events, Ran
 from tests.running.probe import processes_of, wait_for
 
 pytestmark = [pytest.mark.chaos]
@@ -68,12 +68,17 @@ class Records:
         self.load = Load(1, folder, 1, self.events.ended)
         self.load.acknowledged["j"] = (100.0, frozenset({"done"}))
         self.rows: dict[str, dict[str, str]] = {"j": {"status": "done", "name": "one"}}
-        self.ran: dict[str, Sequence[str]] = {"j": ["5000"]}
+        self.ran = Ran()
+        self.run("j", "5000")
         self.ground = Ground(folder)
 
     def tell(self, *entries: tuple[str, str]) -> None:
         for status, job_id in entries:
             self.events._take(f"{len(self.events.entries) + 1}-0", {status: [job_id]})
+
+    def run(self, job_id: str, *fences: str, name: str = "one") -> None:
+        self.ran.fences[job_id] = [*fences]
+        self.ran.named[name].add(job_id)
 
     def account(self) -> Account:
         account = Account()
@@ -118,7 +123,7 @@ def test_an_account_finds_a_second_result(records: Records) -> None:
 def test_a_job_that_its_submitter_retried_may_end_once_more(records: Records) -> None:
     records.tell(("pending", "j"), ("running", "j"), ("done", "j"))
     records.rows["j"]["run"] = "2"
-    records.ran["j"] = ["5000", "6000"]
+    records.run("j", "5000", "6000")
     assert records.account().wrong == {}
 
 
@@ -127,8 +132,69 @@ def test_an_account_finds_a_submission_that_was_stored_twice(records: Records) -
     assert records.account().wrong == {"submitted_twice": 1}
 
 
+def test_an_account_finds_a_submission_that_was_stored_twice_although_one_of_both_is_forgotten_by_now(
+    records: Records,
+) -> None:
+    records.tell(("pending", "other"), ("running", "other"), ("done", "other"))
+    records.run("other", "6000")
+    assert records.account().wrong == {"submitted_twice": 1}
+
+
+def test_an_account_finds_a_job_that_is_done_and_never_ran(records: Records) -> None:
+    records.ran = Ran()
+    assert records.account().wrong == {"done_without_run": 1}
+
+
+def test_an_account_finds_an_array_that_is_done_with_a_task_that_never_ran(records: Records) -> None:
+    records.load.acknowledged["array"] = (100.0, frozenset({"done"}))
+    records.rows["array"] = {"status": "done", "name": "tasks"}
+    records.load.arrays["array"], records.load.sizes["tasks"] = "tasks", 2
+    for task in ("t1", "t2"):
+        assert records.account().wrong == {"done_without_run": 1}
+        records.tell(("pending", task), ("running", task), ("done", task))
+        records.run(task, task[1:], name="tasks")
+    assert records.account().wrong == {}
+
+
+def test_an_account_finds_a_job_that_was_started_before_its_parent_had_ended(records: Records) -> None:
+    records.load.parents["child"] = [("j", "done"), ("other", "finished")]
+    records.tell(("running", "child"), ("done", "child"))
+    assert records.account().wrong == {"started_too_early": 1}
+    records.load.parents["child"] = [("j", "failed")]
+    assert records.account().wrong == {"started_too_early": 1}
+    records.load.parents["child"] = [("j", "finished")]
+    assert records.account().wrong == {}
+
+
+def test_without_all_events_there_is_no_account(records: Records) -> None:
+    records.events.missed = 1
+    assert records.account().wrong == {"events_missed": 1}
+
+
+async def test_events_that_left_the_stream_before_they_were_read_are_missed(bench: Bench, tmp_path: Path) -> None:
+    events = Events(lambda: bench.client, bench.keys.events, tmp_path / "events")
+    for number in range(5):
+        await bench.client.xadd(bench.keys.events, {"done": f"j{number}"})
+        if number == 1:
+            await events.catch_up(bench.client)
+    await bench.client.xtrim(bench.keys.events, 2, approximate=False)
+    await events.catch_up(bench.client)
+    assert (events.missed, len(events.entries)) == (1, 4)
+
+
+async def test_a_job_whose_end_was_undone_has_not_ended(bench: Bench, tmp_path: Path) -> None:
+    events = Events(lambda: bench.client, bench.keys.events, tmp_path / "events")
+    for status in ("running", "done"):
+        name = await bench.client.xadd(bench.keys.events, {status: "j"})
+    await events.catch_up(bench.client)
+    assert events.ended("j")
+    await bench.client.xdel(bench.keys.events, name)
+    await events.catch_up(bench.client)
+    assert not events.ended("j")
+
+
 def test_an_account_finds_commands_without_a_claim_and_fences_that_repeat(records: Records) -> None:
-    records.ran["j"] = ["5000", "5000"]
+    records.run("j", "5000", "5000")
     found = records.account().wrong
     assert found.keys() == {"fences_used_twice", "executed_without_cause", "executed_again"}
 
@@ -140,6 +206,6 @@ def test_a_lease_that_was_lost_allows_for_one_command_more(records: Records) -> 
     records.events.entries.clear()
     for number, told in enumerate(({"running": ["j"]}, {"pending": ["j"]}, {"running": ["j"]}, {"done": ["j"]})):
         entry(number, **told)
-    records.ran["j"] = ["5000", "6000"]
+    records.run("j", "5000", "6000")
     account = records.account()
     assert (account.wrong, account.executed_again, account.lease_losses) == ({}, 1, 1)

@@ -63,3 +63,20 @@ def test_a_server_that_is_away_is_told_in_one_line(alone: CommandLine, tmp_path:
     ran = alone("doctor", "--redis", f"unix://{tmp_path}/nobody.sock")
     assert (ran.code, ran.out) == (5, "")
     assert len(ran.err.splitlines()) == 1
+
+
+def test_keys_of_another_version_are_not_touched(alone: CommandLine, server: str) -> None:
+    keys = Keys("default")
+    with Redis.from_url(server) as redis:
+        redis.hset(keys.meta, "schema", 2)
+        redis.zadd(keys.leases, {"0355V5KZcf37V5oINfxPD7": 5})
+        ran = alone("doctor", "--repair", "--redis", server)
+        assert (ran.code, ran.out) == (8, "")
+        assert "version 2" in ran.err
+        assert redis.zcard(keys.leases) == 1
+
+
+def test_a_namespace_that_is_not_there_is_not_called_healthy(alone: CommandLine, server: str) -> None:
+    ran = alone("doctor", "--redis", server, "--namespace", "typo")
+    assert ran.out.startswith("nothing is there\n")
+    assert "is it the right one" in ran.err

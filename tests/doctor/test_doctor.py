@@ -85,6 +85,43 @@ async def waits_for_one_that_is_gone(patient: Patient) -> None:
     edges = f"{patient.keys.job(patient.child)}:parents"
     await patient.redis.delete(edges)
     await patient.redis.hset(edges, "0" * 22, "done")
+    await patient.redis.hset(patient.keys.job(patient.child), "depends_on", "0" * 22)
+
+
+async def does_not_wait_for_one_of_two(patient: Patient) -> None:
+    child = new_job(depends_on=after(patient.pending, patient.slot))
+    await submit(patient.store, child)
+    assert await patient.redis.hdel(f"{patient.keys.job(child.id)}:parents", patient.slot)
+
+
+async def out_of_its_place(patient: Patient) -> None:
+    await patient.redis.zadd(patient.keys.in_line("k", "default"), {patient.first_held: 2**50})
+
+
+async def schedules_that_are_never_due(patient: Patient) -> None:
+    await patient.redis.zadd(patient.keys.schedules_due, {"nightly": 2**50})
+
+
+async def held_for_ever(patient: Patient) -> None:
+    await patient.redis.zadd(patient.keys.due, {"refill k": 2**50})
+
+
+async def by_another_order(patient: Patient) -> None:
+    await patient.redis.zadd(patient.keys.jobs, {patient.pending: 7})
+
+
+async def hostile_queue(patient: Patient) -> None:
+    await patient.redis.sadd(patient.keys.queues, b"\xff b")
+
+
+async def hostile_turn(patient: Patient) -> None:
+    await patient.redis.zadd(f"{patient.keys.array(patient.array.id)}:turns", {b"\xff b\n": 5})
+
+
+async def hostile_edges(patient: Patient) -> None:
+    """An entry that names no job among a job's dependents stopped everybody who went over them."""
+    await patient.redis.lpush(f"{patient.keys.job(patient.running)}:children", b"\xff b\n")
+    await patient.redis.hset(f"{patient.keys.job(patient.child)}:parents", b"\xff b\n", "x")
 
 
 async def two_tasks_ended_at_once(patient: Patient) -> None:
@@ -98,8 +135,15 @@ async def two_tasks_ended_at_once(patient: Patient) -> None:
 
 
 async def final_not_started(patient: Patient) -> None:
-    """The counts say that all others have ended, and the final job still waits."""
-    await patient.redis.hset(patient.keys.workflow(patient.workflow), "size", "1")
+    """All others have ended, and the final job still waits."""
+    (other,) = [one.id for one in await patient.store.workflow_jobs(patient.workflow) if one.id != patient.final]
+    for key in (patient.keys.job(other), f"{patient.keys.workflow(patient.workflow)}:jobs"):
+        assert await patient.redis.delete(key)
+    await patient.redis.zrem(patient.keys.jobs, other)
+    for key, count in ((patient.keys.queue("default"), "pending"), (patient.keys.meta, "waiting")):
+        await patient.redis.hincrby(key, count, -1)
+    await patient.redis.rpush(f"{patient.keys.workflow(patient.workflow)}:jobs", patient.final)
+    await patient.redis.hset(patient.keys.workflow(patient.workflow), mapping={"size": "1", "pending": "0"})
 
 
 async def stop_that_nobody_goes_on_with(patient: Patient) -> None:
@@ -122,23 +166,31 @@ BREAKS: list[tuple[str, Break]] = [
     ("not-listed", removed_from("queue:default:failed", "failed")),
     ("not-listed", removed_from("queue:default:blocked", "child")),
     ("not-listed", deleted("queues")),
+    ("not-listed", by_another_order),
     ("not-in-list", out_of_its_list),
     ("not-in-line", out_of_its_line),
+    ("not-in-line", out_of_its_place),
     ("no-lease", removed_from("leases", "running")),
     ("no-slot", removed_from("concurrency:k:running", "slot")),
     ("not-due", removed_from("due", "later")),
     ("not-due", deleted("schedules:due")),
+    ("not-due", schedules_that_are_never_due),
     ("stuck-walk", told_nobody),
     ("stuck-walk", stop_that_nobody_goes_on_with),
     ("stale-edge", ended_without_telling),
     ("unknown-child", deleted("job:{running}:children")),
     ("parent-gone", waits_for_one_that_is_gone),
+    ("edge-gone", does_not_wait_for_one_of_two),
     ("miscounted-edges", field("job:{child}", "broken", "1")),
     ("unsettled", deleted("job:{child}:parents")),
     ("unsettled", final_not_started),
     ("stuck-array", two_tasks_ended_at_once),
     ("jobs-gone", a_task_gone),
-    ("jobs-gone", field("workflow:{workflow}", "size", "3")),
+    ("array-gone", deleted("array:{array.id}")),
+    ("wrong-type", written("array:{array.id}", "x")),
+    ("stray-member", hostile_queue),
+    ("stray-member", hostile_turn),
+    ("stray-member", lambda patient: patient.redis.sadd(patient.keys.array_skips(patient.array.id), "x")),
     ("stray-member", added_to("leases", "pending")),
     ("stray-member", added_to("due", "done")),
     ("stray-member", added_to("due", "deadline nobody")),
@@ -148,6 +200,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("stray-member", added_to("concurrency:k:waiting:default", "done")),
     ("leaked-slot", added_to("concurrency:k:running", "done")),
     ("held-up", held_and_forgotten),
+    ("held-up", held_for_ever),
     ("leaked-lock", written("unique:other", "{done} 1")),
     ("orphan", written("job:0000000000000000000000:output:5", "what was said")),
     ("orphan", written("job:{done}:output:5", "what was said")),
@@ -162,6 +215,26 @@ BREAKS: list[tuple[str, Break]] = [
     ("miscounted", field("queue:default", "held", "9")),
     ("malformed", field("queue:default", "max_running", "many")),
     ("malformed", written("idempotency:a:c", "what?")),
+    ("malformed", written("idempotency:a:c", "")),
+    ("miscounted", field("meta", "waiting", "77")),
+    ("malformed", field("meta", "waiting", "many")),
+    ("malformed", field("meta", "fence", str(2**60))),
+    ("malformed", field("concurrency:k", "jobs", "many")),
+    ("malformed", field("concurrency:k", "front", str(2**60))),
+    ("malformed", field("workflow:{workflow}", "pending", "many")),
+    ("malformed", field("workflow:{workflow}", "size", "many")),
+    ("malformed", field("workflow:{workflow}", "size", "3")),
+    ("malformed", field("workflow:{workflow}", "done", "5")),
+    ("malformed", field("workflow:{workflow}", "final", "{done}")),
+    ("malformed", field("array:{array.id}", "size", "many")),
+    ("malformed", field("array:{array.id}", "size", None)),
+    ("malformed", field("array:{array.id}", "made", "0")),
+    ("malformed", field("array:{array.id}", "made", str(2**60))),
+    ("malformed", field("array:{array.id}", "pending", "many")),
+    ("malformed", field("array:{array.id}", "done", "many")),
+    ("malformed", field("array:{array.id}", "parallel", "0")),
+    ("malformed", field("array:{array.id}", "walk", "round")),
+    ("malformed", hostile_edges),
     ("ungated", field("queue:default", "max_running", "2")),
     ("fence-behind", field("meta", "fence", "5")),
     ("quarantined", lambda patient: patient.redis.sadd(patient.keys.quarantine, patient.done)),
@@ -190,7 +263,6 @@ def test_each_fault_that_is_mended_has_a_test() -> None:
 
 BY_HAND: list[tuple[str, Break]] = [
     ("damaged", field("job:{done}", "status", "whatever")),
-    ("array-gone", lambda patient: patient.redis.delete(patient.keys.array(patient.array.id))),
     ("workflow-gone", deleted("workflow:{workflow}")),
     ("half-staged", field("job:{done}", "batch", "0" * 22)),
     ("foreign", written("something", "else")),

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from array_jobs import BAD, array_job
-from builders import SUCCESS, after, claim, finish, new_job
+from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
 from servers import QUICK, Bench
 
 from workron.errors import Conflict, InvalidRequest, NotFound
@@ -131,3 +131,18 @@ async def test_the_doctor_broke_when_events_were_gone_before_all_counts_were_com
 
 async def _lost() -> list[bytes]:
     return [b"LOST"]
+
+
+@pytest.mark.damaged
+async def test_jobs_that_wait_for_many_others_were_looked_at_in_a_call_of_150_ms(bench: Bench) -> None:
+    store = bench.store()
+    parents = await submit(store, *jobs(10))
+    children = [new_job(depends_on=after(*parents)) for _ in range(600)]
+    for start in range(0, 600, 15):
+        await submit(store, *children[start : start + 15])
+    ids = [child.id.encode() for child in children[-100:]]
+    _, looked, *found = await store.doctor._scripts.inspect(False, "job", ids)
+    assert (0 < looked < 10, found) == (True, [])
+    await bench.client.delete(f"{bench.keys.job(parents[4])}:children")
+    report = await store.doctor.examine()
+    assert {fault.about for fault in report.faults} == {f"job {child.id}" for child in children}

@@ -10,6 +10,7 @@ frozen, when Redis restarts from an older state. A run that fails is printed wit
     work.py       the stand-in for commands: they take their time, and fail now and then
     actors.py     clients, APIs, workers, reapers
     history.py    what happened to every job, in the order in which the server did it; what must never happen
+    rules.py      what holds with each start, end and claim: limits, gates, attempts, order
     witnesses.py  who has to tell of a rollback
     plants.py     bugs that are built in on purpose, to see that they are found
     http.py       requests of workers to the real application

@@ -159,6 +159,8 @@ class Client:
             plans[-1] |= {"final": True, "parents": []}
             plans[-1].pop("array", None)
         idempotency = Idempotency("default", key, key)
+        plans = [plan | {"name": key} for plan in plans]
+        self.world.history.sizes[key] = len(plans)
         age = self.world.history.age
 
         async def handle(store: Store) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from workron.keys import Keys
 from workron.models import Claim, Status, When
 
 from .fake_redis import Server
+from .rules import Kept, Rules
 
 _ARGV: Final = 5
 """Where the arguments begin in `EVALSHA sha 2 meta guard …`."""
@@ -56,6 +57,7 @@ class Told:
     """Runs (job, run) of which somebody was told that they are cancelled."""
     acknowledged: set[str] = field(default_factory=set)
     """Jobs whose submitter was told that they are stored."""
+    kept: Kept = field(default_factory=Kept)
 
 
 class History:
@@ -76,6 +78,10 @@ class History:
         self._last_fence = 0
         self._attempts: dict[str, list[Attempt]] = {}
         self._reported_in: tuple[int, frozenset[tuple[str, int]]] = (0, frozenset())
+        self.sizes: dict[str, int] = {}
+        """How many jobs each submission has, by its Idempotency-Key."""
+        self._rules = Rules(server, keys)
+        self._rules.kept = self.told.kept
         server.on_change = self._changed
 
     # --- what the server does to a job --------------------------------------------------------------------------------
@@ -94,10 +100,16 @@ class History:
             self._left(script, job_id, job, row)
         if job.status in _TERMINAL and run == job.run:
             self.problems.append(f"{job_id} was {job.status} in run {run}, and then {status}")
+        self._rules.words(job_id, row)
         if status == "running":
             self._started(job_id, job, row, int(fields[b"fence"]))
+            statuses = {other: known.status for other, known in self.told.jobs.items()} | {job_id: status}
+            self.problems += self._rules.started(job_id, row, statuses, steady=self.steady)
+            if (job_id, run) in self.told.cancelled:
+                self.problems.append(f"run {run} of {job_id} was cancelled, and started")
         elif status in _TERMINAL:
             self._ended(job_id, job, run, status)
+            self.problems += self._rules.ended(job_id, status, row, fields)
         self.moved(job_id, f"{job.status or 'new'} → {status}, run {run}, by {script}")
         job.status, job.run = status, run
 
@@ -159,10 +171,10 @@ class History:
             return
         match self._server.script, answer:
             case "claim", [_, _, *rows]:
-                self._granted((row[0].decode(), int(row[1])) for row in rows)
+                self._answered(command, rows)
             case "finish", [_, _, _, verdicts, *rows]:
                 self._judged(_finished_in(command), verdicts)
-                self._granted((row[0].decode(), int(row[1])) for row in rows)
+                self._answered(command, rows)
             case "heartbeat", [_, _, *words]:
                 self._renewed(_pairs(command[_HELD_BY_BEAT:]), words)
             case "cancel", [b"CANCELLED" | b"CANCELLING", *_]:
@@ -171,6 +183,20 @@ class History:
             case "", bytes() if command[0] == "LPOP":
                 words = answer.split(b"\n", 1)[0].decode().split(" ")
                 self._granted(_pairs(words[2:]), earlier=True)
+
+    def _answered(self, command: Sequence[Any], rows: Sequence[Any]) -> None:
+        worker, request = command[_ARGV], command[_ARGV + 1]
+        claims = [(row[0].decode(), int(row[1])) for row in rows]
+        self._granted(iter(claims))
+        if request:
+            jobs = self.told.jobs.items()
+            held = {job_id: job.fence for job_id, job in jobs if job.status == "running" and self._goes_on(job_id)}
+            self.problems += self._rules.granted(worker, request, claims, held)
+
+    def _goes_on(self, job_id: str) -> bool:
+        """Whether a running job need not stop: only such a one is handed out once more."""
+        row = self._server.get(self._keys.job(job_id))
+        return not (row.get(b"cancel_requested_at") or row.get(b"expired_at"))
 
     def _granted(self, pairs: Iterator[tuple[str, int]], *, earlier: bool = False) -> None:
         """Leases count from the call that hands claims out, also if it repeats another; `earlier`: from their start."""
@@ -219,6 +245,7 @@ class History:
         kept = {job_id for job_id in self.told.acknowledged if self._visible(job_id)}
         self.told = told
         self.told.acknowledged |= kept
+        self._rules.kept = told.kept
         self.age += 1
         self.steady = False
 
@@ -237,6 +264,10 @@ class History:
 
     def _is_open(self, job_id: str, job: Known) -> bool:
         return job.status not in _TERMINAL and self._stored(job_id)
+
+    def amiss(self) -> list[str]:
+        """Return what is wrong in the end with jobs that have all ended."""
+        return [*self._rules.stored_twice(self.sizes), *self._rules.wrongly_skipped()]
 
     def lost(self) -> list[str]:
         return [

@@ -73,6 +73,48 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     "unique-leaked": (
         Edit("lib/unique.lua", "if TERMINAL[to] or to == 'running'", "if to == 'done' or to == 'running'"),
     ),
+    # A submission that is asked for again is stored again.
+    "submission-repeated": (
+        Edit("lib/submissions.lua", "  return { 'REPEATED', first, size, workflow }", "  return nil"),
+    ),
+    # Who asks again gets other jobs, and nobody runs the first ones.
+    "claim-answered-anew": (Edit("lib/claims.lua", "  if last == request and held ~= '' then", "  if false then"),),
+    # One more than the key allows.
+    "slot-too-many": (
+        Edit("lib/slots.lua", "return about_key(name).limit - redis", "return about_key(name).limit + 1 - redis"),
+    ),
+    "running-too-many": (
+        Edit("lib/gates.lua", "tonumber(most) - tonumber(running", "tonumber(most) + 1 - tonumber(running"),
+    ),
+    "tasks-too-many": (Edit("lib/arrays.lua", "row.parallel - row.waiting", "row.parallel + 1 - row.waiting"),),
+    "attempt-too-many": (Edit("lib/ends.lua", "job.attempts >= job.max_attempts", "job.attempts > job.max_attempts"),),
+    "attempt-too-few": (
+        Edit("lib/ends.lua", "job.attempts >= job.max_attempts", "job.attempts >= math.max(1, job.max_attempts - 1)"),
+    ),
+    # It does not wait for the last one of the others.
+    "final-too-early": (
+        Edit(
+            "lib/workflows.lua",
+            "final.status == 'blocked' and others <= 0 then",
+            "final.status == 'blocked' and others <= 1 then",
+        ),
+    ),
+    # What was staged is not deleted when the submission is given up.
+    "submission-by-halves": (
+        Edit(
+            "abort.lua",
+            "    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')\n",
+            "",
+        ),
+    ),
+    # A failed attempt's wait does not end.
+    "retry-forgotten": (
+        Edit(
+            "lib/ends.lua",
+            "  move(job, status, not delay_ms)\n",
+            "  move(job, status, not delay_ms)\n  if delay_ms then index(P .. 'due', job.id, false) end\n",
+        ),
+    ),
 }
 
 

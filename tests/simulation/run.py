@@ -84,7 +84,7 @@ def _judge(world: World, waited_s: float) -> list[str]:
     if not unfinished and not world.is_quiet():
         problems.append(f"something is still under way {waited_s:.0f} s after the storm")
     elif not unfinished:
-        problems += _audited(world)
+        problems += [*history.amiss(), *_audited(world)]
     return list(dict.fromkeys(problems))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -33,6 +34,8 @@ def doctor(
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
     print_document(_document(report), output, lambda _: _print(report, repair))
+    if report.keys == 0:
+        notice("no keys of this namespace are there: is it the right one, and the right Redis?")
     if report.uncounted:
         notice(f"counts were not compared: {report.uncounted}")
     return Exit.JOB_FAILED if report.faults else Exit.OK
@@ -52,16 +55,18 @@ def _with_redis(settings: "Settings") -> "Settings":
 
 
 async def _examine(settings: "Settings", repair: bool) -> "Report":
+    from workron.errors import StoreBroken
     from workron.store import Store
 
     async with Store.connect(settings) as store:
-        await store.ping()
+        with suppress(StoreBroken):  # what says it has another type, as the report will say
+            await store.check_version()
         return await store.doctor.examine(repair=repair)
 
 
 def _document(report: "Report") -> dict[str, Any]:
     return {
-        "healthy": not report.faults,
+        "healthy": not (report.faults or report.uncounted),
         "keys": report.keys,
         "jobs": report.jobs,
         "seconds": round(report.seconds, 3),
@@ -90,6 +95,8 @@ def _print(report: "Report", repair: bool) -> None:
     looked_at = f"{report.keys:,} keys, {report.jobs:,} of them jobs, in {report.seconds:.1f} s"
     if report.faults:
         heading, style = f"{len(report.faults):,} faults", "bold red"
+    elif report.keys == 0:
+        heading, style = "nothing is there", "bold yellow"
     elif report.uncounted:
         heading, style = "no faults, but counts were not compared", "bold yellow"
     else:

@@ -89,6 +89,9 @@ class Doctor:
             except EventsLost:
                 continue
             await inspector.ask("count", wrong)
+            await inspector.ask("totals", ["unsettled" if wrong else "settled"])
+            if not wrong:  # else they would be taken for what they are not
+                await inspector.ask("workflow", walk.workflows)
             await self._search_long_lists(walk, tally, inspector)
             return walk, ""
         return walk, "more happens than can be followed: try again when less is going on"

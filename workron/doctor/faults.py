@@ -28,7 +28,7 @@ _BROKEN_MIDWAY: Final = "a script broke midway on a damaged key, or the key was 
 
 KINDS: Final = {
     "damaged": Kind(
-        "a job is in no state that there is",
+        "a job is in no state, or no place, that there is",
         "another program wrote to it",
         "nobody can know what it was: it is passed over and kept in `quarantine`; delete the key, submit it anew",
         Mend.BY_HAND,
@@ -58,6 +58,7 @@ KINDS: Final = {
     "unknown-child": Kind(
         "a job waits for another that does not know of it", _EDITED, "it is noted with the other one, and told"
     ),
+    "edge-gone": Kind("a job does not wait for another on which it depends", _EDITED, "it waits for it"),
     "parent-gone": Kind("a job waits for one that is gone", _EDITED, "it is skipped, for it could never start"),
     "miscounted-edges": Kind("the number of its broken edges is wrong", _BROKEN_MIDWAY, "they are counted anew"),
     "unsettled": Kind(
@@ -73,8 +74,7 @@ KINDS: Final = {
     "array-gone": Kind(
         "what is known of an array's tasks is gone",
         _EDITED,
-        "nobody can know it: cancel or delete the job",
-        Mend.BY_HAND,
+        "it is made anew from its tasks; with more than 1,000 of them, cancel or delete the job",
     ),
     "jobs-gone": Kind(
         "jobs of a workflow, or tasks of an array, are gone: it would never end",
@@ -118,9 +118,9 @@ KINDS: Final = {
     ),
     "miscounted": Kind("a count is wrong", _BROKEN_MIDWAY, "it is corrected by the difference"),
     "malformed": Kind(
-        "a limit, a fence, or an entry can't be read",
+        "a limit, a number or an entry is none, or can't be right",
         _EDITED,
-        "it is removed; an attempt without a fence is taken for lost",
+        "it is made anew from what else is known, or removed; an attempt without a fence is taken for lost",
     ),
     "ungated": Kind(
         "a queue is paused or limited, and claims do not know of it",

@@ -13,9 +13,11 @@ _FEWER: Final = {"line": 20, "concurrency": 20}
 """Of these, that are more work."""
 _ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "line": lambda words: f"job {words[0]}",
-    "edge": lambda words: f"job {words[2]}",
-    "slot": lambda words: f"concurrency:{words[1]}",
-    "waiting": lambda words: f"job {words[0]}",
+    "edge": lambda words: f"job {words[0]}",
+    "slot": lambda words: f"concurrency:{words[0]}",
+    "waiting": lambda words: f"job {words[2]}",
+    "turn": lambda words: f"job {words[0]}",
+    "totals": lambda _: "meta",
     "member": lambda words: words[1],
     "lasting": lambda words: words[1],
     "type": lambda words: words[1],
@@ -35,16 +37,18 @@ class Inspector:
 
     async def ask(self, what: str, items: Sequence[str]) -> None:
         """Look at items, whatever their number."""
-        number = _FEWER.get(what, ITEMS)
-        for start in range(0, len(items), number):
+        number, start = _FEWER.get(what, ITEMS), 0
+        while start < len(items):
             page = [bytes_of(item) for item in items[start : start + number]]
             try:
-                [_, *found] = await self._scripts.inspect(self._mend, what, page)
+                [_, looked, *found] = await self._scripts.inspect(self._mend, what, page)
             except StoreBroken as error:
                 # A key of the wrong type, which is told of itself; the others wait for its mend.
                 self.add("unreadable", f"{what} {items[start]} …", str(error))
+                start += number
             else:
                 self.faults += _faults(what, found)
+                start += looked
 
     def add(self, code: str, about: str, detail: str) -> None:
         self.faults.append(Fault(code, _shown(bytes_of(about)), detail))
@@ -52,7 +56,7 @@ class Inspector:
 
 def _faults(what: str, found: Iterable[Any]) -> Iterator[Fault]:
     for item, code, detail, mended in found:
-        words = _shown(item).split(" ", {"edge": 2, "count": 3}.get(what, 1))
+        words = _shown(item).split(" ", {"waiting": 2, "count": 3}.get(what, 1))
         about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_shown(item)}"
         yield Fault(code.decode(), about, _shown(detail), bool(mended))
 

@@ -1,7 +1,8 @@
 """The scheme of keys: of which type each is, whether it has to go by itself, and what is to be asked about it.
 
 Groups of a pattern: `item`, what `lua/inspect.lua` is asked about; `key` and `queue` of a part of a concurrency key;
-`counts`, the hash that counts what is in it; `child`, a job with edges to its parents; `pending`, a list of such jobs.
+`counts`, the hash that counts what is in it; `child`, a job with edges to its parents; `pending`, a list of jobs;
+`array`, the one of a set of tasks.
 """
 
 import re
@@ -22,7 +23,7 @@ class Shape:
     lasts_ms: int = 0
     """How long one is given that has to have a time to live, and has none; 0: it need not have one."""
     members: str = ""
-    """What is asked about each member of a sorted set."""
+    """What is asked about each member of a set."""
 
 
 def _shape(pattern: str, kind: str, *asks: str, lasts_ms: int = 0, members: str = "") -> Shape:
@@ -48,7 +49,8 @@ SHAPES: Final = (
     _shape(r"(?P<item>jobs|leases|due|batches|schedules|schedules:due|actions:open)", "zset", members="member"),
     _shape("workers|handed|actions|apikeys|arrays", "zset"),
     _shape(rf"apikey:{_ID}", "hash"),
-    _shape("queues|quarantine", "set"),
+    _shape("(?P<item>queues)", "set", members="member"),
+    _shape("quarantine", "set", members="quarantined"),
     _shape("meta", "hash"),
     _shape("propagate", "list"),
     _shape("events|audit", "stream"),
@@ -61,7 +63,7 @@ SHAPES: Final = (
     _shape(rf"(?P<counts>(?P<item>array:{_ID}))", "hash", "orphan"),
     _shape(rf"(?P<item>array:{_ID}:values)", "list", "orphan"),
     _shape(rf"(?P<item>array:{_ID}:skip)", "set", "orphan"),
-    _shape(rf"(?P<item>array:{_ID}:turns)", "zset", "orphan"),
+    _shape(rf"(?P<item>array:(?P<array>{_ID}):turns)", "zset", "orphan", members="turn"),
     _shape(rf"(?P<item>array:{_ID}:swept)", "string", "orphan"),
     _shape(rf"action:(?P<item>{_ID})", "hash", "action"),
     _shape(rf"action:{_ID}:sources", "list"),
@@ -74,11 +76,11 @@ SHAPES: Final = (
 )
 
 _PARTS: Final = (
-    _shape("concurrency:(?P<key>.+):running", "zset", members="slot"),
-    _shape(rf"concurrency:(?P<key>.+):waiting:(?P<queue>{_QUEUE})", "zset", members="waiting"),
-    _shape("concurrency:.+:queues", "zset"),
+    _shape(r"concurrency:(?P<key>\S*):running", "zset", members="slot"),
+    _shape(rf"concurrency:(?P<key>\S*):waiting:(?P<queue>{_QUEUE})", "zset", members="waiting"),
+    _shape("concurrency:.*:queues", "zset"),
 )
-_CONCURRENCY: Final = _shape("(?P<counts>concurrency:(?P<item>.+))", "hash", "concurrency")
+_CONCURRENCY: Final = _shape("(?P<counts>concurrency:(?P<item>.*))", "hash", "concurrency")
 
 
 def shape_of(name: str, kind: str) -> Shape | None:

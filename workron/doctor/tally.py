@@ -112,14 +112,16 @@ class Tally:
         if kind == "concurrency":
             yield "jobs", self._counted[count, "jobs"]
             return
+        if kind != "queue" and said.get("size", 1) == 0:
+            return  # it is gone, which is told of itself
         for live in LIVE:
             yield live, self._counted[count, live]
         if kind == "queue":
             for status in ENDED:
-                yield status, said[f":{status}"]
+                yield status, said.get(f":{status}", 0)
             if ":held" in said:
                 yield "held", said[":held"]
-            if said[":batches"] == 0 and not any(group[2] for group in self._groups):
+            if said.get(":batches") == 0 and not any(group[2] for group in self._groups):
                 yield "reserved", 0
 
 

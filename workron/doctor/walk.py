@@ -16,6 +16,9 @@ from workron.keys import Keys
 PAGE: Final = 1000
 MANY_EDGES: Final = 10
 """Of a job with more, edges are looked at in pages; of one with fewer, together with the job."""
+LONG_TEXT: Final = 400
+LONGEST_TEXT: Final = 4_000_000
+"""Bytes of the field that names them: see SHORT_TEXT in `lua/lib/waits.lua`; what is longer is no list of ours."""
 
 
 class Walk:
@@ -29,6 +32,8 @@ class Walk:
         self.jobs = 0
         self.counted: set[str] = set()
         """Hashes of counts: of queues, workflows, arrays and concurrency keys; without the prefix."""
+        self.workflows: list[str] = []
+        """What is to be asked about them when the counts are right."""
         self.long_lists: list[str] = []
         """Lists of pending jobs that are too long to be searched for each of them."""
 
@@ -36,7 +41,6 @@ class Walk:
         async for names in self._pages():
             self.keys += len(names)
             await self._look_at(names)
-        await self._inspector.ask("quarantined", await self._quarantined())
 
     async def _pages(self) -> AsyncIterator[list[str]]:
         prefix, cursor = self._keys.prefix, b"0"
@@ -62,6 +66,8 @@ class Walk:
                 asks["type"].append(f"{shape.type} {name}")
             else:
                 await self._note(name, shape, asks)
+        await self._edges(asks.pop("child", []))
+        self.workflows += asks.pop("workflow", [])
         for what, items in asks.items():
             await self._inspector.ask(what, items)
 
@@ -76,39 +82,43 @@ class Walk:
         if "counts" in parts:
             self.counted.add(parts["counts"])
         if shape.members:
-            await self._members(name, shape.members, parts)
+            await self._members(name, shape, parts)
         if "child" in parts:
-            await self._edges(name, parts["child"])
+            asks["child"].append(parts["child"])
         if "pending" in parts and await self._connection.call("LLEN", self._key(name)) > PAGE:
             self.long_lists.append(name)
 
-    async def _members(self, name: str, what: str, parts: Mapping[str, str]) -> None:
-        """Have each member of a sorted set looked at, as the script takes them: see `lua/lib/leftovers.lua`."""
-        async for page in self._scan("ZSCAN", name):
-            if what == "member":
-                items = [f"{parts['item']} {member}" for member, _ in page]
-            else:
-                about = [parts[part] for part in ("queue", "key") if part in parts]
-                items = [" ".join([member, *about]) for member, _ in page]
-            await self._inspector.ask(what, items)
+    async def _members(self, name: str, shape: Shape, parts: Mapping[str, str]) -> None:
+        """Have each member of a set looked at, as the script takes them: see `lua/lib/leftovers.lua`."""
+        of = ("item",) if shape.members == "member" else ("queue", "key", "array")
+        about = [parts[part] for part in of if part in parts]
+        async for page in self._scan("SSCAN" if shape.type == "set" else "ZSCAN", self._key(name)):
+            await self._inspector.ask(shape.members, [" ".join([*about, member]) for member in page])
 
-    async def _edges(self, name: str, child: str) -> None:
-        """Have the edges of a job with many of them looked at."""
-        if await self._connection.call("HLEN", self._key(name)) > MANY_EDGES:
-            async for page in self._scan("HSCAN", name):
-                await self._inspector.ask("edge", [f"{parent} {state} {child}" for parent, state in page])
+    async def _edges(self, children: Sequence[str]) -> None:
+        """Have the edges of jobs with many of them looked at: those not satisfied, and those that the job names."""
+        ask_lengths: list[tuple[str, ...]] = [("HLEN", self._keys.parents(child)) for child in children]
+        ask_lengths += [("HSTRLEN", self._keys.job(child), "depends_on") for child in children]
+        lengths = await self._connection.each(ask_lengths) if children else []
+        half = len(children)
+        for child, many, named in zip(children, lengths[:half], lengths[half:], strict=True):
+            if isinstance(many, int) and many > MANY_EDGES:
+                async for page in self._scan("HSCAN", self._keys.parents(child)):
+                    await self._inspector.ask("edge", [f"{child} - {parent}" for parent in page])
+            if isinstance(named, int) and LONG_TEXT < named <= LONGEST_TEXT:
+                text = text_of(await self._connection.call("HGET", self._keys.job(child), "depends_on") or b"")
+                edges = (edge.partition(":") for edge in text.split())
+                await self._inspector.ask("edge", [f"{child} {when or 'done'} {parent}" for parent, _, when in edges])
 
-    async def _scan(self, command: str, name: str) -> AsyncIterator[list[tuple[str, str]]]:
+    async def _scan(self, command: str, key: str | bytes) -> AsyncIterator[list[str]]:
+        """Yield the members of a set, or the fields of a hash, in pages."""
         cursor: Any = b"0"
+        step = 1 if command == "SSCAN" else 2
         while True:
-            cursor, page = await self._connection.call(command, self._key(name), cursor, "COUNT", PAGE)
-            texts = [text_of(one) if isinstance(one, bytes) else str(one) for one in page]
-            yield list(zip(texts[::2], texts[1::2], strict=True))
+            cursor, page = await self._connection.call(command, key, cursor, "COUNT", PAGE)
+            yield [text_of(one) for one in page[::step]]
             if int(cursor) == 0:
                 return
-
-    async def _quarantined(self) -> list[str]:
-        return sorted(map(text_of, await self._connection.call("SMEMBERS", self._keys.quarantine)))
 
     def _key(self, name: str) -> bytes:
         return bytes_of(self._keys.prefix + name)

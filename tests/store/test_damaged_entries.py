@@ -1,0 +1,166 @@
+"""One entry that was damaged by somebody else holds up nobody but its own job."""
+
+import pytest
+from array_jobs import array_job, run_all, tasks_of
+from builders import after, claim, finish, jobs, new_job, submit
+from servers import QUICK, Bench
+
+from reaper.reaper import Reaper
+from workron import ids
+from workron.chunks import MAX_JOBS
+from workron.errors import StoreBroken, StoreUnavailable
+from workron.models import Status
+
+pytestmark = pytest.mark.damaged
+
+
+@pytest.mark.parametrize("entry", ["nobody", b"\xff b\n", ""])
+async def test_an_edge_that_names_no_job_stopped_all_claims(bench: Bench, entry: str | bytes) -> None:
+    store = bench.store()
+    parent, other = await submit(store, new_job(), new_job())
+    (child,) = await submit(store, new_job(depends_on=after(parent)))
+    await bench.client.lpush(f"{bench.keys.job(parent)}:children", entry)
+    claims = await claim(store, limit=2)
+    assert {one.id for one in claims} == {parent, other}
+    for one in claims:
+        await finish(store, one)
+    assert [one.id for one in await claim(store)] == [child]
+
+
+@pytest.mark.parametrize("field", ["pending", "running", "done", "begun"])
+async def test_a_count_of_an_array_that_is_no_number_left_jobs_running_without_a_lease(
+    bench: Bench, field: str
+) -> None:
+    store = bench.store()
+    array = array_job(2)
+    await store.submit([array])
+    (other,) = await submit(store, new_job())
+    await bench.client.hset(bench.keys.array(array.id), field, "many")
+    claims = await claim(store, limit=3)
+    assert {one.id for one in claims} == {*tasks_of(array), other}
+    assert await bench.client.zcard(bench.keys.leases) == 3
+    for one in claims:
+        await finish(store, one)
+    await store.doctor.examine(repair=True)
+    assert (await store.doctor.examine()).faults == ()
+    assert (await store.job(array.id)).status is Status.DONE
+
+
+async def test_a_count_of_a_workflow_that_is_no_number_does_not_run_its_final_job_again(bench: Bench) -> None:
+    store = bench.store()
+    members = [new_job(), new_job()]
+    members[1].final = True
+    workflow = (await store.submit(members, as_workflow=True)).workflow or ""
+    await bench.client.hset(bench.keys.workflow(workflow), "done", "many")
+    (first,) = await claim(store)
+    await finish(store, first)
+    assert await claim(store) == []
+    assert (await store.doctor.examine(repair=True)).faults == ()
+    (final,) = await claim(store)
+    await finish(store, final)
+    assert (final.id, await claim(store)) == (members[1].id, [])
+
+
+async def test_a_task_was_made_and_run_twice_when_an_array_had_forgotten_how_many_there_are(bench: Bench) -> None:
+    store = bench.store()
+    array = array_job(3, max_parallel=1)
+    await store.submit([array])
+    (first,) = await claim(store)
+    await bench.client.hset(bench.keys.array(array.id), "made", "0")
+    await finish(store, first)
+    assert (await store.job(first.id)).status is Status.DONE
+    await store.doctor.examine(repair=True)
+    ran = [first, *await run_all(store)]
+    assert sorted(one.id for one in ran) == tasks_of(array)
+
+
+async def test_an_array_is_known_again_by_its_tasks(bench: Bench) -> None:
+    store = bench.store()
+    array = array_job(6, max_parallel=2)
+    await store.submit([array])
+    await store.cancel_tasks(array.id, [5])
+    first, second = await claim(store, limit=2)
+    await finish(store, first)
+    before = await bench.client.hgetall(bench.keys.array(array.id))
+    await bench.client.delete(bench.keys.array(array.id))
+    assert [fault.code for fault in await bench.store().glance.look()] == ["array-gone"]
+    after_mend = await bench.client.hgetall(bench.keys.array(array.id))
+    counts = ("size", "made", "pending", "running", "done", "cancelled", "parallel", "started")
+    assert {name: int(after_mend.get(name.encode(), 0)) for name in counts} == {
+        name: int(before.get(name.encode(), 0)) for name in counts
+    }
+    await finish(store, second)
+    assert len(await run_all(store)) == 3
+    assert (await store.job(array.id)).status is Status.CANCELLED  # as one of its tasks was
+
+
+async def _opened_but_not_admitted(bench: Bench) -> list[str]:
+    store = bench.store()
+
+    async def admit_later(_: str) -> None: ...
+
+    store._submitter.admit_quietly = admit_later  # type: ignore[method-assign]
+    new = jobs(MAX_JOBS + 1)
+    await store.submit(new, as_workflow=True)
+    return [job.id for job in new]
+
+
+@pytest.mark.parametrize("state", ["whatever", None])
+async def test_jobs_of_a_submission_whose_state_was_damaged_were_deleted_by_the_reaper(
+    bench: Bench, state: str | None
+) -> None:
+    stored = await _opened_but_not_admitted(bench)
+    batch = bench.keys.batch(stored[0])
+    await (bench.client.hdel(batch, "state") if state is None else bench.client.hset(batch, "state", state))
+    store = bench.store()
+    await store.upkeep.tidy()
+    assert await bench.client.exists(bench.keys.job(stored[0])) == 1
+    report = await store.doctor.examine(repair=True)
+    assert ({fault.code for fault in report.mended}, report.faults) == ({"malformed"}, ())
+    await store.upkeep.tidy()
+    assert (await store.queue("default")).counts[Status.PENDING] == len(stored)
+
+
+async def test_a_damaged_submission_keeps_no_other_from_being_admitted(bench: Bench) -> None:
+    store = bench.store()
+    damaged, other = ids.new_id(), await _opened_but_not_admitted(bench)
+    await bench.client.set(bench.keys.batch(damaged), "x")
+    await bench.client.zadd(bench.keys.batches, {damaged: 1})
+    await bench.client.zadd(bench.keys.arrays, {b"\xff": 1, damaged: 2})
+    await bench.client.set(bench.keys.job(damaged), "x")
+    with pytest.raises(StoreBroken):
+        await store.upkeep.tidy()
+    assert (await store.queue("default")).counts[Status.PENDING] == len(other)
+
+
+async def test_a_queue_whose_name_is_no_text_killed_all_reapers(bench: Bench) -> None:
+    (job,) = await submit(bench.store(), new_job())
+    await bench.client.sadd(bench.keys.queues, b"\xff")
+    await bench.client.delete(bench.keys.pending("default", 5))
+    reaper = Reaper(bench.store(QUICK), every_s=1)
+    reaper._glanced_at = -1e9
+    await reaper.keep_house()
+    assert [one.id for one in await claim(bench.store())] == [job]
+
+
+async def test_a_damaged_key_of_one_step_keeps_a_reaper_from_no_other(bench: Bench) -> None:
+    (job,) = await submit(bench.store(), new_job())
+    await bench.client.set(bench.keys.due, "x")
+    await bench.client.delete(bench.keys.pending("default", 5))
+    reaper = Reaper(bench.store(QUICK), every_s=1)
+    reaper._glanced_at = -1e9
+    with pytest.raises(StoreUnavailable):
+        await reaper.keep_house()
+    assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [job.encode()]
+
+
+@pytest.mark.parametrize("field", [("more", "0"), ("env", '{"A": 5}'), ("argv", "[5]"), ("env", "[]")])
+async def test_what_is_no_object_of_a_job_was_raised_to_all_who_claimed_it(
+    bench: Bench, field: tuple[str, str]
+) -> None:
+    store = bench.store()
+    (job,) = await submit(store, new_job(argv=["true"], max_attempts=1))
+    await bench.client.hset(bench.keys.job(job), *field)
+    assert await claim(store) == []
+    await store.attempts.finish([])
+    assert (await store.job(job)).status is Status.FAILED
