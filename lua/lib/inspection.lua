@@ -147,7 +147,7 @@ do
     elseif missing > 0 then
       fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', function()
         count(array_key(head.id), 'cancelled', missing)
-        touched[head.id] = true
+        touch(head.id)
       end)
     elseif is_forgotten(row) then
       fault('stuck-array', 'it waits for tasks that have ended', function()
@@ -159,7 +159,7 @@ do
       end)
     elseif not row.walk and (over ~= (TERMINAL[head.status] or false) or idle and not is_in(P .. 'arrays', head.id)) then
       fault('stuck-array', int(row.ended) .. ' of ' .. int(row.size) .. ' tasks have ended', function()
-        touched[head.id] = true
+        touch(head.id)
       end)
     end
   end

@@ -19,9 +19,21 @@ local function cancel_task(head, row, place)
     end
     count(array_key(head.id), 'cancelled', 1)
     count(queue_key(head.queue), 'reserved', -1)
-    touched[head.id] = true
+    touch(head.id)
   end
   return 'cancelled'
+end
+
+-- How a task that is followed stands: its status, nil if it is not made yet.
+local function status_of_task(head, row, place)
+  local task = read(task_id(head, place))
+  if task then
+    return task.status
+  end
+  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
+  local gone = place < row.prefix or dropped
+    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
+  return was_done(head.id, place) and 'done' or gone and 'cancelled' or nil
 end
 
 -- Do for a task what has happened to the one that it follows.
@@ -51,7 +63,7 @@ local function retry_task(head, row, place)
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
-    touched[head.id] = true
+    touch(head.id)
     if row.follows then
       catch_up(row, head, place)
     end

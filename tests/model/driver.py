@@ -85,10 +85,10 @@ class Driver(RuleBasedStateMachine):
         note(f"{what}{' (the reply is lost)' if lost else ''}")
         if again:
             self.calls.append((what, real, model))
-        self.bridge.connection.loses = lost
+        self.bridge.connection.loses = self.model.dies = lost
         answer = self._answered(real)
         expected = self._expected(model)
-        self.bridge.connection.loses = False
+        self.bridge.connection.loses = self.model.dies = False
         if answer == "StoreUnavailable":
             return self._same(what, real, model)
         assert answer == expected, f"{what}: the store answers {answer}, the model {expected}"

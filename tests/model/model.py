@@ -1,12 +1,13 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
-    state → transitions → graph → submitting → steering → model         read them in this order
+    state → transitions → arrays → graph → tasks → submitting → steering → model         read them in this order
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
 left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
 that it may be so.
 
-Not in it: arrays, schedules, parked claims, rates, output and progress, submissions of more than one call, retention.
+Not in it: schedules, parked claims, rates, output and progress, submissions of more than one call, retention; arrays of
+more tasks than are made at once (1,000) or in one call (100).
 """
 
 from collections.abc import Sequence
@@ -173,7 +174,7 @@ class Model(Steering):
         self._settle()
 
     def promote(self) -> None:
-        before = [job for job in self.jobs.values() if not job.ended]
+        before = [job for job in self.jobs.values() if not job.ended and not self.has_begun(job)]
         self._promote()
         if any(job.ended for job in before):
             self.propagate()

@@ -7,6 +7,7 @@ from typing import Any
 from builders import new_job
 from hypothesis import strategies as st
 
+from tests.model.array_specs import ArraySpec, arrays
 from tests.model.bridge import MINUTE
 from workron.models import Concurrency, Dependency, Moment, NewJob, OnConflict, Outcome, Reason, Unique, Until, When
 from workron.retries import RetryPolicy
@@ -56,6 +57,7 @@ class Spec:
     deadline: Moment | None = None
     expires: Moment | None = None
     unique: Unique | None = None
+    array: ArraySpec | None = None
 
     def unique_key(self) -> Any:
         """Jobs of one submission have keys of their own."""
@@ -68,6 +70,8 @@ class Spec:
         job.delay_ms = self.time.get("delay_ms")
         job.run_at_ms = now + self.time["in_ms"] if "in_ms" in self.time else None
         job.deadline, job.expires = (_seen_from(now, moment) for moment in (self.deadline, self.expires))
+        if self.array:
+            self.array.put_on(job)
         return job
 
 
@@ -110,6 +114,7 @@ jobs = st.builds(
     deadline=st.sampled_from(MOMENTS),
     expires=st.sampled_from(MOMENTS),
     unique=_some(_uniques),
+    array=_some(arrays),
 )
 gates = st.one_of(
     st.fixed_dictionaries({"paused": st.booleans()}),

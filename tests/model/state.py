@@ -70,6 +70,8 @@ class Job:
     cascade: int = 0
     """When the cancel was made that went on from it to its dependents."""
     cascading: bool = False
+    task: tuple[str, int] | None = None
+    """Which task of which array it is."""
     place: int = 0
     """Its place in the line of its concurrency key."""
 

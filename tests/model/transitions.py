@@ -40,6 +40,7 @@ class Transitions:
         to = self._tell_unique_key(job, was, to, asked)
         to = self._tell_workflow(job, was, to)
         self._tell_timers(job, was, to)
+        to = self._tell_array(job, was, to, asked)
         waits_for_slot = job.new.concurrency is not None
         if waits_for_slot:
             self._tell_slots(job, was, to)
@@ -64,12 +65,15 @@ class Transitions:
             other = self._holder(unique.key)
             if other is None:
                 self._take_key(job)
-            elif not asked:
+            elif not asked and not job.new.array:  # an array goes on as its tasks do
                 job.finished_at, job.reason = self.now, "cancelled"
                 job.error = f"cancelled: job {other.id} holds its unique key"
                 return "cancelled"
         elif was == "running" and unique.until is Until.STARTED and self._holder(unique.key) is None:
             self._take_key(job)
+        return to
+
+    def _tell_array(self, job: Job, was: str, to: str, asked: bool) -> str:
         return to
 
     def _take_key(self, job: Job) -> None:
@@ -100,8 +104,9 @@ class Transitions:
         """The limit of a key is that of the job made last; who was given back is the next one in its line."""
         assert job.new.concurrency
         slots = self.slots.setdefault(job.new.concurrency.key, Slots())
-        if was in ("new", *ENDED) and to not in ENDED and (slots.limit == 0 or job.created_at >= slots.since):
-            slots.limit, slots.since = job.new.concurrency.limit, job.created_at
+        made_at = 0 if job.task else job.created_at
+        if was in ("new", *ENDED) and to not in ENDED and (slots.limit == 0 or (made_at and made_at >= slots.since)):
+            slots.limit, slots.since = job.new.concurrency.limit, made_at
         if to == "pending" and was == "running":
             job.place = slots.first = slots.first - 1
         elif to == "pending":

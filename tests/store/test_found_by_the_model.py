@@ -1,12 +1,16 @@
 """Faults that the model of the scheduler (tests/model) found in the store."""
 
+import asyncio
+
+from array_jobs import array_job, tasks_of
 from builders import after, claim, finish, jobs, new_job, submit
 from bulk_actions import act
 from expiring import LATER, SOON, changed, ended
+from servers import Bench
 from unique_keys import unique
 
 from workron import ids
-from workron.models import Moment, QueueChange, Status, When
+from workron.models import Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
 from workron.store import Store
 
@@ -69,3 +73,44 @@ async def test_a_job_skipped_with_its_parent_in_one_submission_says_how_that_end
         store, new_job(id=parent, depends_on=after(done, when=When.FAILED)), new_job(id=child, depends_on=after(parent))
     )
     assert (await store.job(child)).error == f"skipped: it depends on {parent}, which ended skipped"
+
+
+async def test_a_repeated_submission_was_stored_anew_when_its_first_job_was_deleted_and_others_had_been_returned(
+    store: Store,
+) -> None:
+    (holder,) = await submit(store, new_job(unique=unique(), queue="elsewhere"))
+    first, second = jobs(2)
+    second.unique = unique("return")
+    assert await submit(store, first, second) == [first.id, holder]
+    await finish(store, (await claim(store))[0])
+    await store.delete(first.id)
+    await submit(store, first, second)
+    assert await store.jobs([first.id, second.id]) == [None, None]
+
+
+async def test_arrays_of_one_submission_start_in_their_order(store: Store) -> None:
+    arrays = [array_job(2) for _ in range(6)]
+    await submit(store, *arrays)
+    assert await started(store) == [task for job in arrays for task in tasks_of(job)][:10]
+
+
+async def test_a_cancel_of_an_array_that_was_repeated_counted_from_the_repeat(store: Store) -> None:
+    job = array_job(1)
+    await submit(store, job)
+    await claim(store)
+    await store.cancel(job.id)
+    before = await store.job(job.id)
+    await asyncio.sleep(0.01)
+    await store.cancel(job.id)
+    assert (await store.job(job.id)).cancel_requested_at_ms == before.cancel_requested_at_ms
+
+
+async def test_what_a_deleted_array_is_told_by_the_one_it_followed_was_kept_for_ever(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(2, max_parallel=1)
+    behind = array_job(2, depends_on=[Dependency(job.id, matching=True)])
+    await submit(store, job, behind)
+    await store.cancel(behind.id)
+    await store.delete(behind.id)
+    await store.cancel(job.id)
+    assert await bench.client.exists(bench.keys.array(behind.id)) == 0
