@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from servers import Bench
 
 from tests.model.bridge import POLICY, START, Bridge
+from tests.model.choosing import AnyRule
 from tests.model.comparing import Differences
 from tests.model.model import Model
 from tests.model.state import Policy, Refused
@@ -33,6 +34,7 @@ class Driver(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self._rules_strategy = AnyRule(self)
         self.runner = asyncio.Runner()
         self.bridge = self.run(self._made())
         self.store = self.bridge.store

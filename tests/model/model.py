@@ -104,6 +104,12 @@ class Model(Steering):
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None = None) -> tuple[str, str | None]:
         """Record how an attempt ended, under its fence. `wait_ms`: how long the store has the next one wait."""
+        verdict = self._record(job_id, fence, outcome, wait_ms)
+        self._settle()
+        self.propagate()
+        return verdict
+
+    def _record(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None) -> tuple[str, str | None]:
         job = self.jobs.get(job_id)
         if job is None:
             return "unknown", None
@@ -120,8 +126,6 @@ class Model(Steering):
         if status == "scheduled":
             assert wait_ms is not None
             assert least <= wait_ms <= most, f"{job_id} waits {wait_ms} ms, not {least} to {most}"
-        self._settle()
-        self.propagate()
         return "accepted", status
 
     def _told(self, outcome: Outcome, fence: int) -> dict[str, Any]:
