@@ -27,6 +27,7 @@ class ArrayRules(SubmitRules):
         self.bridge.connection.loses = self.model.dies = True
         answer, expected = self._answered(real), self._expected(model)
         self.bridge.connection.loses = self.model.dies = False
+        self.after_call()
         assert answer in ("StoreUnavailable", expected), f"{what}: the store answers {answer}, the model {expected}"
         self.sound = True
 

@@ -5,16 +5,19 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, RuleStrategy
 
-OFTEN: Final = {"claim": 4, "finish": 4, "submit": 2, "steer_tasks": 2, "steer_array": 2, "pass_time": 2}
+OFTEN: Final = {"claim": 3, "finish": 4, "park": 2, "submit": 3, "steer_tasks": 2, "steer_array": 2, "pass_time": 2}
 """How many times as often as others: what leads on to states where the others matter."""
 
 
 class AnyRule(RuleStrategy):
-    """Hypothesis leaves out most rules in most examples, which then have hardly a job that runs: none is left out here."""
+    """Hypothesis leaves most rules out of most examples, in which hardly a job runs then: here, none is left out."""
 
     def __init__(self, machine: RuleBasedStateMachine) -> None:
         super().__init__(machine)
-        weighted = [one for one in self.rules for _ in range(OFTEN.get(one.function.__name__, 1))]
+        known = sorted(
+            self.rules, key=lambda one: one.function.__name__ not in OFTEN
+        )  # the simplest example is of the first
+        weighted = [one for one in known for _ in range(OFTEN.get(one.function.__name__, 1))]
         self._any_strategy: st.SearchStrategy[Any] = st.sampled_from(weighted).filter(self.is_valid)
 
     def do_draw(self, data: Any) -> Any:

@@ -140,12 +140,12 @@ def job_of_store(document: Document) -> dict[str, Any]:
 def queue_of(name: str, model: Model) -> dict[str, Any]:
     queue: Queue = model.queues[name]
     counts = Counter(job.status for job in model.jobs.values() if job.queue == name)
-    set_for_it = {what: getattr(queue, what) for what in ("paused", "max_running", "max_pending")}
+    set_for_it = {what: getattr(queue, what) for what in ("paused", "max_running", "max_pending", "rate")}
     return {"counts": shown(counts)} | set_for_it
 
 
 def queue_of_store(state: QueueState) -> dict[str, Any]:
-    set_for_it = {what: getattr(state, what) for what in ("paused", "max_running", "max_pending")}
+    set_for_it = {what: getattr(state, what) for what in ("paused", "max_running", "max_pending", "rate")}
     return {"counts": shown(Counter(state.counts))} | set_for_it
 
 

@@ -70,6 +70,9 @@ class Driver(RuleBasedStateMachine):
     def to_the_end(self) -> None:
         """Run what is left: see the machine."""
 
+    def after_call(self) -> None:
+        """Learn what the store has done beside: see the rules of parked claims."""
+
     # --- calls ------------------------------------------------------------------------------------
 
     def do(
@@ -93,12 +96,14 @@ class Driver(RuleBasedStateMachine):
         self.bridge.connection.loses = self.model.dies = False
         if answer == "StoreUnavailable":
             return self._same(what, real, model)
+        self.after_call()
         assert answer == expected, f"{what}: the store answers {answer}, the model {expected}"
         self.sound = True
         return answer
 
     def _same(self, what: str, real: Callable[[], Awaitable[Any]], model: Callable[[], Any]) -> Any:
         answer, expected = self._answered(real), self._expected(model)
+        self.after_call()
         assert answer == expected, f"{what}, once more: the store answers {answer}, the model {expected}"
         self.sound = True
         return answer

@@ -7,24 +7,26 @@ long after it was answered. In the end all that is left is run, and has to end.
 from builders import SUCCESS
 
 from tests.model.array_rules import ArrayRules
+from tests.model.park_rules import ParkRules
 from tests.model.reaper_rules import ReaperRules
 from tests.model.steering_rules import SteeringRules
 from tests.model.worker_rules import WorkerRules
 
 
-class Machine(ArrayRules, WorkerRules, SteeringRules, ReaperRules):
+class Machine(ArrayRules, ParkRules, WorkerRules, SteeringRules, ReaperRules):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:
         """Run what is left: everything ends then, and is as the model says."""
         for queue in ("default", "other"):
-            self.gate(queue, {"paused": False, "max_running": None})
+            self.gate(queue, {"paused": False, "max_running": None, "rate": None})
         for _ in range(40):
             if all(job.ended for job in self.model.jobs.values()):
                 break
             self.propagate()
             self.promote()
             self.tidy()
+            self.hear_all()
             self.claim(["default", "other"], 50, "c", False)
             for job_id, fence in self.running():
                 self.end(job_id, fence, SUCCESS, False)

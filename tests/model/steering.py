@@ -108,9 +108,10 @@ class Steering(Submissions):
         self.propagate()
 
     def gate(self, name: str, change: Mapping[str, Any]) -> None:
-        """Change what is set for a queue: `paused`, `max_running`, `max_pending`."""
-        queue = self.queues.get(name, Queue())
-        self.queues[name] = replace(queue, **change)
+        """Change what is set for a queue: `paused`, `max_running`, `max_pending`, `rate`."""
+        queue = self.queues[name] = replace(self.queues.get(name, Queue()), **change)
+        if queue.rate is None or "rate" in change:
+            queue.starts.begin_anew(queue.rate)
         self._forget_if_empty(name)
 
     def purge(self, name: str) -> int:

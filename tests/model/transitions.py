@@ -226,7 +226,7 @@ class Transitions:
         if job.fence:
             job.earlier = (job.fence, job.status)
         self._write_outcome(job, {})
-        job.run, job.attempts, job.releases = job.run + 1, 0, 0
+        job.run, job.attempts, job.releases, job.losses = job.run + 1, 0, 0, 0
         job.fence = job.worker = job.run_at = None
         job.started_at = job.finished_at = job.cancel_requested_at = None
         self._move(job, "blocked" if job.new.final or job.open else "pending", asked=asked)

@@ -17,7 +17,9 @@ class WorkerRules(Driver):
 
     @rule(queues=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 2, 5]), worker=st.sampled_from("ab"), lost=LOST)
     def claim(self, queues: list[str], limit: int, worker: str, lost: bool) -> None:
-        asked = ClaimRequest(worker, queues, limit, f"boot:{next(self.numbers)}")
+        self.claim_by(ClaimRequest(worker, queues, limit, f"boot:{next(self.numbers)}"), lost)
+
+    def claim_by(self, asked: ClaimRequest, lost: bool) -> None:
         told: dict[str, Any] = {}
 
         async def real() -> Any:
@@ -27,7 +29,8 @@ class WorkerRules(Driver):
 
         def model() -> Any:
             chosen = self.run(self._started())
-            return self.model.claim(worker, asked.request_id, queues, limit, self.model.fence, chosen)
+            said = (asked.worker, asked.request_id, asked.queues, asked.limit, self.model.fence, chosen)
+            return self.model.claim(*said, park_ms=asked.park_ms, inbox=asked.inbox)
 
         self.held += [claim[:2] for claim in self.do(f"claim {asked}", real, model, lost=lost)]
         assert told == {job_id: told_of_task(self.model.jobs[job_id], self.model) for job_id in told}

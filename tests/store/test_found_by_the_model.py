@@ -3,15 +3,16 @@
 import asyncio
 
 from array_jobs import array_job, tasks_of
-from builders import after, claim, finish, jobs, new_job, submit
+from builders import WORKER, after, claim, finish, jobs, new_job, submit
 from bulk_actions import act
 from expiring import LATER, SOON, changed, ended
 from servers import Bench
 from unique_keys import unique
 
 from workron import ids
-from workron.models import Dependency, Moment, QueueChange, Status, When
+from workron.models import Beat, Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
+from workron.policy import Policy
 from workron.store import Store
 
 
@@ -114,3 +115,13 @@ async def test_what_a_deleted_array_is_told_by_the_one_it_followed_was_kept_for_
     await store.delete(behind.id)
     await store.cancel(job.id)
     assert await bench.client.exists(bench.keys.array(behind.id)) == 0
+
+
+async def test_a_task_that_was_not_stopped_at_its_timeout_kept_its_lease_by_beating(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=2000, stop_ms=1))
+    job = array_job(1, timeout_ms=1)
+    await submit(store, job)
+    (got,) = await claim(store)
+    await asyncio.sleep(0.02)
+    beats = await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
+    assert beats.attempts[got.fence] is Beat.LOST
