@@ -10,7 +10,7 @@ from servers import Bench
 from unique_keys import unique
 
 from workron import ids
-from workron.models import Beat, Dependency, Moment, QueueChange, Status, When
+from workron.models import Beat, ClaimRequest, Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
 from workron.policy import Policy
 from workron.store import Store
@@ -125,3 +125,14 @@ async def test_a_task_that_was_not_stopped_at_its_timeout_kept_its_lease_by_beat
     await asyncio.sleep(0.02)
     beats = await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
     assert beats.attempts[got.fence] is Beat.LOST
+
+
+async def test_a_worker_was_given_jobs_of_a_queue_at_which_it_waits_no_more(bench: Bench) -> None:
+    store = bench.store()
+    for number, (worker, queue) in enumerate([("w1", "default"), ("w2", "default"), ("w1", "other")]):
+        await store.attempts.claim(ClaimRequest(worker, [queue], 1, f"boot:{number}", park_ms=60_000))
+        await asyncio.sleep(0.002)
+    (job_id,) = await submit(store, new_job())
+    assert (await store.job(job_id)).worker == "w2"
+    (other,) = await submit(store, new_job(queue="other"))
+    assert (await store.job(other)).worker == "w1"
