@@ -5,7 +5,16 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, RuleStrategy
 
-OFTEN: Final = {"claim": 3, "finish": 4, "park": 2, "submit": 3, "steer_tasks": 2, "steer_array": 2, "pass_time": 2}
+OFTEN: Final = {
+    "claim": 3,
+    "finish": 4,
+    "park": 2,
+    "submit": 3,
+    "submit_large": 2,
+    "steer_tasks": 2,
+    "steer_array": 2,
+    "pass_time": 2,
+}
 """How many times as often as others: what leads on to states where the others matter."""
 
 

@@ -29,7 +29,10 @@ class Differences:
     async def _jobs(self) -> list[str]:
         ids = [one.decode() for one in await self._client.zrange(self._keys.jobs, 0, -1)]
         documents = dict(zip(ids, await self._store.jobs(ids), strict=True))
-        found = [f"job {one} is there, or not" for one in documents.keys() ^ self._model.jobs.keys()]
+        staged = [job.id for batch in self._model.staged.values() for job in batch.jobs]
+        seen = [job for job in await self._store.jobs(staged) if job]
+        found = [f"job {job.id} is seen, and its submission is not open" for job in seen]
+        found += [f"job {one} is there, or not" for one in documents.keys() ^ self._model.jobs.keys()]
         for job_id, document in documents.items():
             if document and job_id in self._model.jobs:
                 expected = job_of(self._model.jobs[job_id], self._model)

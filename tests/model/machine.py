@@ -9,11 +9,12 @@ from builders import SUCCESS
 from tests.model.array_rules import ArrayRules
 from tests.model.park_rules import ParkRules
 from tests.model.reaper_rules import ReaperRules
+from tests.model.stage_rules import StageRules
 from tests.model.steering_rules import SteeringRules
 from tests.model.worker_rules import WorkerRules
 
 
-class Machine(ArrayRules, ParkRules, WorkerRules, SteeringRules, ReaperRules):
+class Machine(ArrayRules, StageRules, ParkRules, WorkerRules, SteeringRules, ReaperRules):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.model.staging import Staging
 from tests.model.state import ENDED, Job, Queue, Refused
-from tests.model.submitting import Submissions
 from workron.models.actions import ACTS_ON, Verb
 
 
-class Steering(Submissions):
+class Steering(Staging):
     """A scheduler whose jobs can be cancelled, retried, moved and deleted."""
 
     def _known(self, job_id: str, run: int | None = None) -> Job:
@@ -93,7 +93,8 @@ class Steering(Submissions):
 
     def _forget_if_empty(self, name: str) -> None:
         queue = self.queues.get(name)
-        if queue and not queue.is_set and not any(job.queue == name for job in self.jobs.values()):
+        used = any(job.queue == name for job in self.jobs.values()) or self.reserved_in(name)
+        if queue and not queue.is_set and not used:
             del self.queues[name]
 
     def cancel_workflow(self, workflow: str) -> None:

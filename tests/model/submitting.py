@@ -47,10 +47,13 @@ class Submissions(Tasks):
         if earlier and until > self.now:
             return earlier
         answer = self._submit(jobs, workflow, on_failure, add, key)
+        self._work_on_all(jobs)
+        return answer
+
+    def _work_on_all(self, jobs: Sequence[NewJob]) -> None:
         for job in jobs:
             if job.array:
                 self.work_on(job.id)
-        return answer
 
     def _submit(
         self, jobs: Sequence[NewJob], workflow: str | None, on_failure: OnFailure, add: bool, key: str | None
@@ -117,15 +120,18 @@ class Submissions(Tasks):
             begun = final is not None and final.status not in ("blocked", "cancelled")
             if about.stopped or not self.unfinished(about) or begun:
                 raise Refused("Conflict")
+        self._refuse_room(jobs, replaced)
+        known = {*self.jobs, *(job.id for job in jobs)}
+        if any(edge.job not in known for job in jobs for edge in job.depends_on):
+            raise Refused("UnknownDependency")
+
+    def _refuse_room(self, jobs: Sequence[NewJob], replaced: Sequence[Job]) -> None:
         for queue in {job.queue for job in jobs}:
             more = sum(room_of(job) for job in jobs if job.queue == queue)
             more -= sum(room_of(job.new) for job in replaced if job.queue == queue)
             most = self.queues.get(queue, Queue()).max_pending
             if most is not None and more > 0 and self._waiting_in(queue) + more > most:
                 raise Refused("QueueFull")
-        known = {*self.jobs, *(job.id for job in jobs)}
-        if any(edge.job not in known for job in jobs for edge in job.depends_on):
-            raise Refused("UnknownDependency")
 
     def _store(self, jobs: Sequence[NewJob], workflow: str | None, on_failure: OnFailure, add: bool) -> None:
         if workflow and add:
@@ -134,21 +140,27 @@ class Submissions(Tasks):
             has_hands = on_failure is OnFailure.STOP or any(job.final for job in jobs)
             ids = [job.id for job in jobs]
             self.workflows[workflow] = Workflow(workflow, self.now, ids, on_failure, has_hands)
-        stored = [self._put(new, workflow) for new in jobs]
+        stored = [self._put(new, workflow, self.now) for new in jobs]
         for job in stored:
-            for edge in plain(job.new.depends_on):
-                if state := self._edge(self.jobs[edge.job], edge.when):
-                    job.open[edge.job] = state
-            if job.broken:
-                self._move(job, "blocked")
-                self._skip(job, self.jobs[job.broken[-1]])
-            else:
-                self._move(job, "blocked" if job.open else self._ready(job))
+            self._note_edges(job)
+            self._enter(job)
 
-    def _put(self, new: NewJob, workflow: str | None) -> Job:
+    def _note_edges(self, job: Job) -> None:
+        for edge in plain(job.new.depends_on):
+            if state := self._edge(self.jobs[edge.job], edge.when):
+                job.open[edge.job] = state
+
+    def _enter(self, job: Job) -> None:
+        if job.broken:
+            self._move(job, "blocked")
+            self._skip(job, self.jobs[job.broken[-1]])
+        else:
+            self._move(job, "blocked" if job.open else self._ready(job))
+
+    def _put(self, new: NewJob, workflow: str | None, made_at: int) -> Job:
         """Store a job and its edges: all of a submission, before any of them is where it belongs."""
-        job = Job(new, self.now, new.queue, new.priority, workflow)
-        job.run_at = self.now + new.delay_ms if new.delay_ms is not None else new.run_at_ms
+        job = Job(new, made_at, new.queue, new.priority, workflow)
+        job.run_at = made_at + new.delay_ms if new.delay_ms is not None else new.run_at_ms
         self.jobs[job.id] = job
         self.queues.setdefault(job.queue, Queue())
         for edge in plain(new.depends_on):

@@ -92,13 +92,14 @@ class Transitions:
         again = was != "new"
         if again:
             job.expired_at = None
-        job.deadline_at = self._moment(job.new.deadline, job.deadline_at, again)
-        job.expires_at = self._moment(job.new.expires, job.expires_at, again)
+        since = self.now if again else job.created_at
+        job.deadline_at = self._moment(job.new.deadline, job.deadline_at, again, since)
+        job.expires_at = self._moment(job.new.expires, job.expires_at, again, since)
 
-    def _moment(self, said: Moment | None, before: int | None, again: bool) -> int | None:
+    def _moment(self, said: Moment | None, before: int | None, again: bool, since: int) -> int | None:
         if said is None or (again and said.at_ms is not None and (before is None or before <= self.now)):
             return None
-        return said.at_ms if said.at_ms is not None else self.now + (said.after_ms or 0)
+        return said.at_ms if said.at_ms is not None else since + (said.after_ms or 0)
 
     def _tell_slots(self, job: Job, was: str, to: str) -> None:
         """The limit of a key is that of the job made last; who was given back is the next one in its line."""
