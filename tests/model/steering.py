@@ -77,7 +77,10 @@ class Steering(Staging):
         workflow = self.workflows.get(job.workflow or "")
         if job.task or job.walked or (workflow and self.unfinished(workflow)):
             return True
-        followers = self.arrays[job.id].followers if job.new.array else []
+        array = self.arrays.get(job.id)
+        if array and (array.turns or sum(self.tasks_counted(array)[status] for status in ENDED) < len(array.ids)):
+            return True
+        followers = array.followers if array else []
         return any(one in self.jobs and not self.jobs[one].ended for one, _ in followers)
 
     def _forget(self, job: Job) -> None:

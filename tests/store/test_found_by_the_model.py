@@ -1,19 +1,23 @@
 """Faults that the model of the scheduler (tests/model) found in the store."""
 
 import asyncio
+import gc
 
+import pytest
 from array_jobs import array_job, tasks_of
 from builders import WORKER, after, claim, finish, jobs, new_job, submit
-from bulk_actions import act
+from bulk_actions import FAILURE, act
 from expiring import LATER, SOON, changed, ended
 from servers import Bench
 from unique_keys import unique
 
 from workron import ids
+from workron.errors import Conflict, StoreUnavailable, UnknownDependency
 from workron.models import Beat, ClaimRequest, Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
 from workron.policy import Policy
 from workron.store import Store
+from workron.tasks import end
 
 
 async def started(store: Store) -> list[str]:
@@ -136,3 +140,42 @@ async def test_a_worker_was_given_jobs_of_a_queue_at_which_it_waits_no_more(benc
     assert (await store.job(job_id)).worker == "w2"
     (other,) = await submit(store, new_job(queue="other"))
     assert (await store.job(other)).worker == "w1"
+
+
+async def test_an_array_could_follow_one_that_was_not_stored(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(unique=unique("return")))
+    followed = array_job(2, unique=unique("return"))
+    behind = array_job(2, depends_on=[Dependency(followed.id, matching=True)])
+    with pytest.raises(UnknownDependency):
+        await submit(store, followed, behind)
+    assert await bench.client.exists(bench.keys.array(followed.id)) == 0
+
+
+async def test_what_a_task_raises_that_is_being_ended_was_complained_of() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def fails() -> None:
+        raise StoreUnavailable("away")
+
+    failing = asyncio.create_task(fails())
+    await asyncio.sleep(0)
+    await end([failing])
+    del failing
+    gc.collect()
+    assert complaints == []
+
+
+async def test_an_array_was_deleted_while_one_of_its_tasks_waited_to_run_again(store: Store) -> None:
+    job = array_job(3, max_parallel=1)
+    behind = array_job(3, depends_on=[Dependency(job.id, matching=True)], queue="behind")
+    await submit(store, job, behind)
+    await finish(store, (await claim(store))[0])
+    (got,) = await claim(store, queues=["behind"])
+    await finish(store, got, FAILURE)
+    await store.cancel(behind.id)
+    await store.cancel(job.id)  # the other one is told by and by
+    await store._scripts.tasks(behind.id, "retry", [0])  # and its caller is gone
+    with pytest.raises(Conflict):
+        await store.delete(behind.id)
