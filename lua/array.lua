@@ -44,7 +44,7 @@ local row = array_row(id)
 if row.walk and walk(row) then
   work_on_array(id)
 end
-touched[id] = true
+touch(id)
 flush()
 local propagating = propagate(EDGES)
 flush()

@@ -31,7 +31,9 @@ if job.status == 'cancelled' then
 end
 local tasks, running = is_array(job) and array_row(id).started, false
 if tasks then
-  redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
+  if not job.cancel_requested_at then
+    redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
+  end
   stop_array(job)
 else
   running = cancel(job)

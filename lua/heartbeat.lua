@@ -16,14 +16,26 @@
 
 local worker, lease_ms, stop_ms, about = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
+local timeouts = {} -- array → what its tasks have in common, '' for none
+
+local function timeout_of_array(array)
+  if not timeouts[array] then
+    local said = redis.pcall('HGET', job_key(array), 'timeout_ms')
+    timeouts[array] = type(said) == 'string' and said or ''
+  end
+  return timeouts[array] ~= '' and timeouts[array]
+end
+
 local function beat(id, fence)
   fence = meant_fence(id, fence)
   local key = job_key(id)
-  local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at')
+  local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at',
+    'array')
   if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence then
     return 'lost'
   end
-  local timeout_at = row[3] and tonumber(row[4]) + tonumber(row[3])
+  local timeout_ms = row[3] or row[7] and timeout_of_array(string.match(row[7], '^%S+'))
+  local timeout_at = timeout_ms and tonumber(row[4]) + tonumber(timeout_ms)
   local _, last = must_stop(stop_ms, timeout_at, row[5] and tonumber(row[5]), row[6] and tonumber(row[6]))
   if last and NOW > last then
     return 'lost'

@@ -105,14 +105,14 @@ end
 -- Whether jobs were stored before that have these ids: the reply to this very call was lost then. One is enough: others may
 -- have been deleted meanwhile.
 local function is_repeat(jobs)
-  local keys = {}
+  local keys, unique = {}, false
   for i, job in ipairs(jobs) do
-    keys[i] = job_key(job.id)
+    keys[i], unique = job_key(job.id), unique or job.unique
   end
   if redis.call('EXISTS', unpack(keys)) > 0 then
     return true
   end
-  return jobs[2] and jobs[1].unique and was_returned(jobs[1].id)
+  return jobs[2] and unique and was_returned(jobs[1].id)
 end
 
 local function submit(key, fingerprint, about, name, size, jobs)

@@ -267,8 +267,9 @@ class Audit:
                 for status in Status
                 if int(said.get(status, "0")) != tasks[status]
             ]
-            ended = sum(tasks[status] for status in TERMINAL) == int(row["array_size"])
-            if ended != (row["status"] in TERMINAL):
+            turns = await self._client.zcard(f"{self._keys.array(job_id)}:turns")
+            ended = sum(tasks[status] for status in TERMINAL) == int(row["array_size"]) and not turns
+            if "walk" not in said and ended != (row["status"] in TERMINAL):
                 found.append(f"array {job_id} is {row['status']} with {dict(tasks)}")
         return found
 

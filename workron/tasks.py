@@ -37,4 +37,6 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        done, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        for task in done:
+            _ = task.cancelled() or task.exception()  # else asyncio complains that nobody has asked

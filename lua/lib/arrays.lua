@@ -11,7 +11,14 @@
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 local to_make = MADE_PER_CALL
-local touched = {} -- array → true: its tasks have moved in this call
+local touched = {} -- arrays whose tasks have moved in this call, in their order; and array → true
+
+-- Have an array brought to what its tasks demand, when all is written.
+local function touch(array)
+  if not touched[array] then
+    touched[array], touched[#touched + 1] = true, array
+  end
+end
 
 local function array_key(array)
   return P .. 'array:' .. array
@@ -88,7 +95,7 @@ local function make_new(head, row, number)
       make_task(head, place)
       count(queue_key(head.queue), 'reserved', -1)
     else
-      touched[head.id] = true -- there is room for another one
+      touch(head.id) -- there is room for another one
     end
   end
   redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
@@ -112,7 +119,7 @@ local function run_again(head, row, place)
   elseif not task and row.follows and redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 0 then
     make_following(head, place)
   else
-    touched[head.id] = true -- there is room for another one
+    touch(head.id) -- there is room for another one
   end
 end
 
@@ -147,7 +154,7 @@ end
 
 -- Have a task wait for its turn; returns whether it did not yet.
 local function wait_for_turn(array, place)
-  touched[array] = true
+  touch(array)
   return redis.call('ZADD', array_key(array) .. ':turns', 'NX', int(place), int(place)) == 1
 end
 
@@ -188,7 +195,7 @@ local function settle_array(array)
       end_array(head, row)
     else
       reopen_array(head)
-      touched[array] = true -- tasks may wait for their turn
+      touch(array) -- tasks may wait for their turn
     end
     return true
   end
@@ -198,7 +205,7 @@ end
 AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   local arrays, moved = touched, false
   touched = {}
-  for array in pairs(arrays) do
+  for _, array in ipairs(arrays) do
     local ok, has_moved = pcall(settle_array, array)
     if not ok then
       quarantine(array)
@@ -237,6 +244,9 @@ end
 
 -- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first.
 local function follow_all(follower)
+  if not read(follower) then
+    return -- it was deleted
+  end
   local walk = redis.call('HGET', array_key(follower), 'walk') or 'follow 0'
   local what = string.match(walk, '^%a+')
   if what ~= 'cancel' then
@@ -294,7 +304,7 @@ function HOLDERS.A(head, from, to)
     if head.array_follows then
       follow_all(head.id)
     end
-    touched[head.id] = true
+    touch(head.id)
     return 'blocked'
   elseif TERMINAL[to] then
     drop_rest(head, to == 'skipped' and 'skipped' or 'cancelled')
@@ -316,7 +326,7 @@ function HOLDERS.a(task, from, to)
     if to == 'running' then
       count(array_key(array), 'begun', 1)
     end
-    touched[array] = true
+    touch(array)
   end
 end
 
@@ -327,7 +337,7 @@ local function stop_array(head)
   redis.call('HSET', array_key(head.id), 'walk', 'cancel 0')
   work_on_array(head.id)
   append(moves, 'cancelling', head.id)
-  touched[head.id] = true
+  touch(head.id)
 end
 
 local function is_array(job)

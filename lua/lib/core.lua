@@ -225,7 +225,7 @@ local function push_propagate(job)
 end
 
 -- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest; damaged
--- ones are passed over.
+-- ones are passed over, and those that wait at other queues by now.
 local function next_parked(queue)
   while true do
     local first = redis.pcall('ZPOPMIN', queue_key(queue) .. ':parked')
@@ -234,7 +234,8 @@ local function next_parked(queue)
     end
     local key = P .. 'worker:' .. first[1] .. ':claim'
     local row = redis.pcall('HMGET', key, 'request', 'parked')
-    if row[1] and string.match(row[2] or '', '^%S+ %d+ %d+ %d+ ') and tonumber(first[2]) >= NOW then
+    local queues = row[1] and string.match(row[2] or '', '^%S+ %d+ %d+ %d+( .+)$') or ''
+    if string.find(queues .. ' ', ' ' .. queue .. ' ', 1, true) and tonumber(first[2]) >= NOW then
       return { worker = first[1], key = key, request = row[1], spot = row[2] }
     end
   end
@@ -313,8 +314,7 @@ end
 local function flush_event()
   local entry = {}
   for status, ids in pairs(moves) do
-    entry[#entry + 1] = status
-    entry[#entry + 1] = table.concat(ids, ' ')
+    entry[#entry + 1], entry[#entry + 2] = status, table.concat(ids, ' ')
   end
   if #entry > 0 then
     redis.call('XADD', P .. 'events', 'MAXLEN', '~', '1000', '*', unpack(entry))

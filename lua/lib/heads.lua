@@ -49,7 +49,7 @@ do
           else
             put(job_key(head.id), name, is)
           end
-          touched[head.id] = true
+          touch(head.id)
         end or nil)
       end
     end
@@ -114,7 +114,7 @@ do
       redis.call('HSET', key, 'walk', 'cancel 0')
       work_on_array(head.id)
     end
-    touched[head.id] = true
+    touch(head.id)
   end
 
   -- What rebuilds it; nil where that is too much work.
@@ -138,7 +138,7 @@ do
     elseif missing > 0 then
       fault('jobs-gone', int(missing) .. ' of ' .. int(row.size) .. ' tasks', rebuilder(head) or function()
         count(key, 'cancelled', missing)
-        touched[head.id] = true
+        touch(head.id)
       end)
     else
       return false
@@ -152,7 +152,7 @@ do
     if bad then
       fault('malformed', 'its walk is ' .. row.walk, function()
         redis.call('HDEL', array_key(head.id), 'walk')
-        touched[head.id] = true
+        touch(head.id)
         if head.cancel_requested_at then
           stop_array(head)
         elseif row.follows then
@@ -225,7 +225,7 @@ do
       end)
     elseif not row.walk and (over ~= (TERMINAL[head.status] or false) or idle and not is_in(P .. 'arrays', head.id)) then
       fault('stuck-array', int(row.ended) .. ' of ' .. int(row.size) .. ' tasks have ended', function()
-        touched[head.id] = true
+        touch(head.id)
       end)
     end
   end

@@ -32,6 +32,12 @@ local function is_followed(array)
   return false
 end
 
+-- An array that has ended may not know yet that a task of it is to run again: see `walk`.
+local function has_unfinished_tasks(array)
+  local row = array_row(array)
+  return row.ended < row.size or row.turns > 0
+end
+
 -- Delete a finished job. `later`: its array has more tasks, call again.
 local function delete_finished(job)
   if job.holds and job.array then
@@ -42,6 +48,8 @@ local function delete_finished(job)
     return nil, 'its workflow has jobs that have not ended'
   elseif is_array(job) and is_followed(job.id) then
     return nil, 'an array that has not ended follows it'
+  elseif is_array(job) and has_unfinished_tasks(job.id) then
+    return nil, 'it has tasks that have not ended'
   elseif is_array(job) and not delete_tasks(job) then
     return true, 'later'
   end

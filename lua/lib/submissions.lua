@@ -77,6 +77,10 @@ local function resolve_parents(jobs, batch)
       end
       edge.job = here[id] or known[id]
     end
+    local followed = job.array_follows and string.match(job.array_follows, '^%S+')
+    if followed and not here[followed] and not read(followed) then -- it was not stored: another job holds its key
+      unknown[#unknown + 1] = followed
+    end
   end
   return unknown
 end

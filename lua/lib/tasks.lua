@@ -19,7 +19,7 @@ local function cancel_task(head, row, place)
     end
     count(array_key(head.id), 'cancelled', 1)
     count(queue_key(head.queue), 'reserved', -1)
-    touched[head.id] = true
+    touch(head.id)
   end
   return 'cancelled'
 end
@@ -63,7 +63,7 @@ local function retry_task(head, row, place)
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
-    touched[head.id] = true
+    touch(head.id)
     if row.follows then
       catch_up(row, head, place)
     end

@@ -46,12 +46,18 @@ class Connected(Connection):
 
     now: int = START
     loses = False
+    left: int | None = None
+    """Transitions until the caller dies, with the reply to the last one; None: it lives."""
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
+        if self.left == 0:
+            raise StoreUnavailable("the caller is dead")
         reply = await super().call(*command, repeat=repeat)
-        if self.loses and command[0] in ("EVALSHA", "EVAL"):
-            self.loses = False
-            raise StoreUnavailable("the reply was lost")
+        if command[0] in ("EVALSHA", "EVAL"):
+            self.left = self.left and self.left - 1
+            if self.loses or self.left == 0:
+                self.loses = False
+                raise StoreUnavailable("the reply was lost")
         return reply
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:

@@ -8,7 +8,7 @@ from tests.model.bridge import Bridge
 from tests.model.model import Model
 from tests.model.state import Job, Queue, Workflow, shown
 from workron.models import Job as Document
-from workron.models import QueueState
+from workron.models import QueueState, Task
 from workron.models import Workflow as WorkflowDocument
 
 
@@ -29,7 +29,10 @@ class Differences:
     async def _jobs(self) -> list[str]:
         ids = [one.decode() for one in await self._client.zrange(self._keys.jobs, 0, -1)]
         documents = dict(zip(ids, await self._store.jobs(ids), strict=True))
-        found = [f"job {one} is there, or not" for one in documents.keys() ^ self._model.jobs.keys()]
+        staged = [job.id for batch in self._model.staged.values() for job in batch.jobs]
+        seen = [job for job in await self._store.jobs(staged) if job]
+        found = [f"job {job.id} is seen, and its submission is not open" for job in seen]
+        found += [f"job {one} is there, or not" for one in documents.keys() ^ self._model.jobs.keys()]
         for job_id, document in documents.items():
             if document and job_id in self._model.jobs:
                 expected = job_of(self._model.jobs[job_id], self._model)
@@ -100,24 +103,52 @@ def job_of(job: Job, model: Model) -> dict[str, Any]:
         "last_heartbeat_at": job.beat_at if beats else None,
         "dependencies": [(parent, when, of and of.status) for parent, when, of in parents],
         "final": job.new.final,
+        "task": task_of(job, model),
+        "array": array_of(job, model),
     }
+
+
+def task_of(job: Job, model: Model) -> Task | None:
+    if job.task is None:
+        return None
+    array = model.jobs[job.task[0]].new.array
+    return Task(*job.task, array.values[job.task[1]] if array and array.values else None)
+
+
+def told_of_task(job: Job, model: Model) -> dict[str, Any] | None:
+    """What a worker is told of a task that it claims."""
+    task = task_of(job, model)
+    if task is None:
+        return None
+    value = {} if task.value is None else {"value": task.value}
+    return {"id": task.array, "index": task.index, "size": len(model.arrays[task.array].ids)} | value
+
+
+def array_of(job: Job, model: Model) -> Any:
+    array = job.new.array
+    if array is None:
+        return None
+    counts = model.tasks_counted(model.arrays[job.id])
+    return array.first, array.size, array.max_parallel, shown(counts), counts["reserved"]
 
 
 def job_of_store(document: Document) -> dict[str, Any]:
     fields = {name: getattr(document, name) for name in document.__slots__}
     fields |= {name.removesuffix("_ms"): value for name, value in fields.items() if name.endswith("_at_ms")}
+    if array := document.array:
+        fields["array"] = array.first, array.size, array.max_parallel, shown(Counter(array.counts)), array.rest
     return fields | {"dependencies": [(edge.job, edge.when, edge.status) for edge in document.dependencies]}
 
 
 def queue_of(name: str, model: Model) -> dict[str, Any]:
     queue: Queue = model.queues[name]
     counts = Counter(job.status for job in model.jobs.values() if job.queue == name)
-    set_for_it = {what: getattr(queue, what) for what in ("paused", "max_running", "max_pending")}
+    set_for_it = {what: getattr(queue, what) for what in ("paused", "max_running", "max_pending", "rate")}
     return {"counts": shown(counts)} | set_for_it
 
 
 def queue_of_store(state: QueueState) -> dict[str, Any]:
-    set_for_it = {what: getattr(state, what) for what in ("paused", "max_running", "max_pending")}
+    set_for_it = {what: getattr(state, what) for what in ("paused", "max_running", "max_pending", "rate")}
     return {"counts": shown(Counter(state.counts))} | set_for_it
 
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from servers import Bench
 
 from tests.model.bridge import POLICY, START, Bridge
+from tests.model.choosing import AnyRule
 from tests.model.comparing import Differences
 from tests.model.model import Model
 from tests.model.state import Policy, Refused
@@ -33,6 +34,7 @@ class Driver(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self._rules_strategy = AnyRule(self)
         self.runner = asyncio.Runner()
         self.bridge = self.run(self._made())
         self.store = self.bridge.store
@@ -68,6 +70,9 @@ class Driver(RuleBasedStateMachine):
     def to_the_end(self) -> None:
         """Run what is left: see the machine."""
 
+    def after_call(self) -> None:
+        """Learn what the store has done beside: see the rules of parked claims."""
+
     # --- calls ------------------------------------------------------------------------------------
 
     def do(
@@ -85,18 +90,20 @@ class Driver(RuleBasedStateMachine):
         note(f"{what}{' (the reply is lost)' if lost else ''}")
         if again:
             self.calls.append((what, real, model))
-        self.bridge.connection.loses = lost
+        self.bridge.connection.loses = self.model.dies = lost
         answer = self._answered(real)
         expected = self._expected(model)
-        self.bridge.connection.loses = False
+        self.bridge.connection.loses = self.model.dies = False
         if answer == "StoreUnavailable":
             return self._same(what, real, model)
+        self.after_call()
         assert answer == expected, f"{what}: the store answers {answer}, the model {expected}"
         self.sound = True
         return answer
 
     def _same(self, what: str, real: Callable[[], Awaitable[Any]], model: Callable[[], Any]) -> Any:
         answer, expected = self._answered(real), self._expected(model)
+        self.after_call()
         assert answer == expected, f"{what}, once more: the store answers {answer}, the model {expected}"
         self.sound = True
         return answer

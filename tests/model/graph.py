@@ -6,12 +6,12 @@ their workflows is settled at the end of each call, by `_settle`.
 
 from collections import Counter
 
+from tests.model.arrays import Arrays
 from tests.model.state import GONE, WAITING, Job, Workflow, counted
-from tests.model.transitions import Transitions
 from workron.models import When
 
 
-class Graph(Transitions):
+class Graph(Arrays):
     """All that is stored, with the rules between jobs."""
 
     # --- dependencies -----------------------------------------------------------------------------
@@ -31,7 +31,7 @@ class Graph(Transitions):
         if child is None or child.status not in ("blocked", "skipped", *GONE):
             return
         was, now = child.open.get(parent.id), self._edge(parent, when)
-        if was == now or (was is None and child.status in GONE):
+        if was == now or (was is None and (child.status in GONE or self.has_begun(child))):
             return
         broken = len(child.broken)
         if now is None:
@@ -63,7 +63,8 @@ class Graph(Transitions):
                     self._visit(parent, when, self.jobs.get(child))
                 parent.to_visit = False
             elif kind == "cascade" and (parent := self.jobs.get(of)) and parent.cascading:
-                for _, child in parent.children:
+                followers = self.arrays[of].followers if parent.new.array else []
+                for child in [*(child for _, child in parent.children), *(follower for follower, _ in followers)]:
                     self._cascade_to(self.jobs.get(child), parent)
                 parent.cascading = False
             elif kind == "stop":
@@ -78,12 +79,16 @@ class Graph(Transitions):
     def _cascade_to(self, job: Job | None, parent: Job) -> None:
         if job is None or job.cascade >= parent.cascade:
             return
-        if job.children:
+        if job.children or job.new.array:
             self._push_cascade(job, parent.cascade)
         self._cancel_any(job, f"cancelled with {parent.id}, on which it depends", parent.id)
 
     def _cancel_any(self, job: Job, error: str, caused_by: str | None = None) -> None:
-        if not job.ended and (job.status != "running" or job.cancel_requested_at is None):
+        if self.has_begun(job):
+            if not job.ended and job.cancel_requested_at is None:
+                job.cancel_requested_at = self.now
+                self._stop_array(job)
+        elif not job.ended and (job.status != "running" or job.cancel_requested_at is None):
             self._cancel(job, error, caused_by)
 
     # --- workflows --------------------------------------------------------------------------------
@@ -104,13 +109,16 @@ class Graph(Transitions):
         for job in [self.jobs[one] for one in workflow.jobs if one in self.jobs and one != workflow.final]:
             if how == "cancelled":
                 self._cancel_any(job, "cancelled with its workflow")
-            elif job.status != "running":
+            elif job.status != "running" and not self.has_begun(job):
                 self._cancel_any(job, f"cancelled: {cause} has failed, which stops the workflow", cause)
         workflow.stop_at = None
 
     def _settle(self) -> None:
         """Start a final job when all others have ended; have it run once more when one of them does."""
-        while self._stirred:
+        while self._stirred or self.touched:
+            if self.touched:
+                self._settle_arrays()
+                continue
             stirred, self._stirred = self._stirred, {}
             for name, what in stirred.items():
                 workflow = self.workflows.get(name)
@@ -127,4 +135,5 @@ class Graph(Transitions):
             del self.slots[key]
 
     def _waiting_in(self, queue: str) -> int:
-        return sum(job.queue == queue and job.status in WAITING for job in self.jobs.values())
+        waiting = sum(job.queue == queue and job.status in WAITING for job in self.jobs.values())
+        return waiting + self.reserved_in(queue)

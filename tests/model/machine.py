@@ -6,21 +6,26 @@ long after it was answered. In the end all that is left is run, and has to end.
 
 from builders import SUCCESS
 
+from tests.model.array_rules import ArrayRules
 from tests.model.courses import Courses
+from tests.model.park_rules import ParkRules
+from tests.model.stage_rules import StageRules
 
 
-class Machine(Courses):
+class Machine(ArrayRules, StageRules, ParkRules, Courses):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:
         """Run what is left: everything ends then, and is as the model says."""
         for queue in ("default", "other"):
-            self.gate(queue, {"paused": False, "max_running": None})
-        for _ in range(15):
+            self.gate(queue, {"paused": False, "max_running": None, "rate": None})
+        for _ in range(40):
             if all(job.ended for job in self.model.jobs.values()):
                 break
             self.propagate()
             self.promote()
+            self.tidy()
+            self.hear_all()
             self.claim(["default", "other"], 50, "c", False)
             for job_id, fence in self.running():
                 self.end(job_id, fence, SUCCESS, False)

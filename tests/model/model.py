@@ -1,104 +1,31 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
-    state → transitions → graph → submitting → steering → model         read them in this order
+    state → transitions → arrays → graph → tasks → submitting → steering → parking → model     read them in this order
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
 left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
 that it may be so.
 
-Not in it: arrays, schedules, parked claims, rates, output and progress, submissions of more than one call, retention.
+Not in it: schedules, output and progress, submissions of more than one call, retention; arrays of more tasks than are
+made at once (1,000) or in one call (100).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-from tests.model.state import ENDED, Job, Policy, Queue, must_stop
-from tests.model.steering import Steering
+from tests.model.parking import Parking
+from tests.model.state import ENDED, Job, Policy, must_stop
 from workron.models import Outcome, Reason
 
-Held = tuple[str, int]
 
-
-class Model(Steering):
+class Model(Parking):
     """A scheduler, with its workers and its reaper."""
 
     def __init__(self, policy: Policy, now: int) -> None:
         super().__init__(policy, now)
-        self.requests: dict[str, tuple[str, list[Held], int]] = {}
-        """Worker → its last claim request that got something, what that was, and until when it is known."""
         self.last_pass: int | None = None
         self.reap_after = 0
 
     # --- attempts ---------------------------------------------------------------------------------
-
-    def claim(
-        self, worker: str, request: str, queues: Sequence[str], limit: int, floor: int, chosen: Sequence[str] = ()
-    ) -> list[tuple[str, int, int]]:
-        """Lease up to `limit` jobs to a worker: id, fence and attempt of each.
-
-        A repeated request gets the same ones with new leases, one that was overtaken gets none. `chosen`: whom the
-        store took, where several could have been the next one.
-        """
-        last, held, until = self.requests.get(worker, ("", [], 0))
-        if last and until > self.now:
-            if last == request:
-                return self._lease_anew(worker, request, held)
-            if int(request.partition(":")[2]) < int(last.partition(":")[2]):
-                return []
-        self._promote()
-        claims: list[tuple[str, int, int]] = []
-        self.fence = max(self.fence, self.now - 1, floor) if self._next(queues, limit, []) else self.fence
-        while (job := self._next(queues, limit - len(claims), chosen[len(claims) :])) is not None:
-            self._start(job, worker)
-            claims.append((job.id, self.fence, job.attempts))
-        if claims:
-            held = [(job_id, fence) for job_id, fence, _ in claims]
-            self.requests[worker] = (request, held, self.now + 2 * self.policy.lease_ms)
-        self._settle()
-        return claims
-
-    def _lease_anew(self, worker: str, request: str, held: list[Held]) -> list[tuple[str, int, int]]:
-        self.requests[worker] = (request, held, self.now + 2 * self.policy.lease_ms)
-        go_on = [
-            (job, fence) for job, fence in self._running(held) if job.cancel_requested_at is job.expired_at is None
-        ]
-        for job, _ in go_on:
-            job.beat_at = self.now
-            job.lease_until = job.alive_until = self.now + self.policy.lease_ms
-        return [(job.id, fence, job.attempts) for job, fence in go_on]
-
-    def _start(self, job: Job, worker: str) -> None:
-        self.fence += 1
-        job.attempts, job.fence, job.worker = job.attempts + 1, self.fence, worker
-        job.started_at = job.beat_at = self.now
-        job.lease_until = job.alive_until = self.now + self.policy.lease_ms
-        self._move(job, "running")
-
-    def _running(self, held: Sequence[Held]) -> list[tuple[Job, int]]:
-        pairs = [(self.jobs.get(job_id), fence) for job_id, fence in held]
-        return [(job, fence) for job, fence in pairs if job and job.status == "running" and job.fence == fence]
-
-    def _next(self, queues: Sequence[str], limit: int, chosen: Sequence[str]) -> Job | None:
-        """The next job to start: of the first queue that has some, of the highest priority that has some."""
-        for name in queues if limit > 0 else ():
-            queue = self.queues.get(name, Queue())
-            running = sum(job.queue == name and job.status == "running" for job in self.jobs.values())
-            if queue.paused or (queue.max_running is not None and running >= queue.max_running):
-                continue
-            for priority in range(9, 0, -1):
-                if next_ones := queue.lists[priority][:1] + self._next_of_keys(name, priority):
-                    return self.jobs[chosen[0] if chosen and chosen[0] in next_ones else next_ones[0]]
-        return None
-
-    def _next_of_keys(self, queue: str, priority: int) -> list[str]:
-        """Of each concurrency key that has a free slot, the first one in line."""
-        found: list[str] = []
-        for key in self.slots:
-            line = [job for job in self._of_key(key) if job.status == "pending" and job.queue == queue]
-            line = [job for job in line if job.priority == priority]
-            if line and self._free_slots(key) > 0:
-                found.append(min(line, key=lambda job: job.place).id)
-        return found
 
     def heartbeat(self, job_id: str, fence: int) -> str:
         """Renew a lease. Who has not stopped a command that had to end has lost it, whoever beats."""
@@ -113,6 +40,12 @@ class Model(Steering):
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None = None) -> tuple[str, str | None]:
         """Record how an attempt ended, under its fence. `wait_ms`: how long the store has the next one wait."""
+        verdict = self._record(job_id, fence, outcome, wait_ms)
+        self._settle()
+        self.propagate()
+        return verdict
+
+    def _record(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None) -> tuple[str, str | None]:
         job = self.jobs.get(job_id)
         if job is None:
             return "unknown", None
@@ -129,8 +62,6 @@ class Model(Steering):
         if status == "scheduled":
             assert wait_ms is not None
             assert least <= wait_ms <= most, f"{job_id} waits {wait_ms} ms, not {least} to {most}"
-        self._settle()
-        self.propagate()
         return "accepted", status
 
     def _told(self, outcome: Outcome, fence: int) -> dict[str, Any]:
@@ -183,7 +114,7 @@ class Model(Steering):
         self._settle()
 
     def promote(self) -> None:
-        before = [job for job in self.jobs.values() if not job.ended]
+        before = [job for job in self.jobs.values() if not job.ended and not self.has_begun(job)]
         self._promote()
         if any(job.ended for job in before):
             self.propagate()
@@ -200,6 +131,7 @@ class Model(Steering):
             return None
         statuses = [self._look_at(job) for job in self._leases()]
         self._settle()
+        self.take_back()
         ended = sum(status in ENDED for status in statuses)
         return sum(status == "pending" for status in statuses), ended
 
@@ -209,6 +141,7 @@ class Model(Steering):
 
     def _look_at(self, job: Job) -> str:
         stop = must_stop(job, self.policy.stop_ms)
+        job.losses += bool(stop and self.now > stop[1]) or job.alive_until <= self.now
         if stop and self.now > stop[1]:
             error = f"{stop[0]}: the worker did not stop the command in time"
             return self._conclude(job, {"reason": "timeout", "error": error})

@@ -7,8 +7,21 @@ from typing import Any
 from builders import new_job
 from hypothesis import strategies as st
 
+from tests.model.array_specs import ArraySpec, arrays
 from tests.model.bridge import MINUTE
-from workron.models import Concurrency, Dependency, Moment, NewJob, OnConflict, Outcome, Reason, Unique, Until, When
+from workron.models import (
+    Concurrency,
+    Dependency,
+    Moment,
+    NewJob,
+    OnConflict,
+    Outcome,
+    Rate,
+    Reason,
+    Unique,
+    Until,
+    When,
+)
 from workron.retries import RetryPolicy
 
 QUEUES = [["default"], ["default"], ["other"], ["default", "other"], ["other", "default"]]
@@ -56,6 +69,7 @@ class Spec:
     deadline: Moment | None = None
     expires: Moment | None = None
     unique: Unique | None = None
+    array: ArraySpec | None = None
 
     def unique_key(self) -> Any:
         """Jobs of one submission have keys of their own."""
@@ -68,6 +82,8 @@ class Spec:
         job.delay_ms = self.time.get("delay_ms")
         job.run_at_ms = now + self.time["in_ms"] if "in_ms" in self.time else None
         job.deadline, job.expires = (_seen_from(now, moment) for moment in (self.deadline, self.expires))
+        if self.array:
+            self.array.put_on(job)
         return job
 
 
@@ -102,17 +118,30 @@ _uniques = st.builds(
     st.sampled_from(OnConflict),
     st.sampled_from([3 * MINUTE, 10_000 * MINUTE]),
 )
-jobs = st.builds(
+_parents = st.tuples(st.sampled_from(range(10)), st.sampled_from(When))
+_any = st.builds(
     Spec,
-    parents=st.lists(st.tuples(st.sampled_from(range(10)), st.sampled_from(When)), max_size=2),
+    parents=st.lists(_parents, max_size=2),
     fields=_fields,
     time=st.sampled_from(TIMES),
     deadline=st.sampled_from(MOMENTS),
     expires=st.sampled_from(MOMENTS),
     unique=_some(_uniques),
+    array=_some(arrays),
 )
+_simple = st.builds(
+    Spec,
+    parents=st.lists(_parents, max_size=1),
+    fields=st.fixed_dictionaries(
+        {"queue": st.sampled_from(["default", "default", "other"]), "max_attempts": st.sampled_from([1, 2])}
+    ),
+    array=_some(arrays, 2),
+)
+jobs = st.one_of(_simple, _any)
+"""Those that say little run more often."""
 gates = st.one_of(
     st.fixed_dictionaries({"paused": st.booleans()}),
     st.fixed_dictionaries({"max_running": st.sampled_from([None, 1, 2])}),
     st.fixed_dictionaries({"max_pending": st.sampled_from([None, 2, 6])}),
+    st.fixed_dictionaries({"rate": st.sampled_from([None, Rate(1, MINUTE), Rate(2, MINUTE), Rate(2, 3 * MINUTE)])}),
 )

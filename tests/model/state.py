@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from workron.models import NewJob, OnFailure, Status
+from tests.model.rates import Starts
+from workron.models import NewJob, OnFailure, Rate, Status
 
 ENDED: Final = ("done", "failed", "cancelled", "skipped")
 WAITING: Final = ("pending", "scheduled", "blocked")
@@ -61,6 +62,8 @@ class Job:
     alive_until: int = 0
     """When its worker counts as silent."""
     releases: int = 0
+    losses: int = 0
+    """How often its worker was lost."""
     open: dict[str, str] = field(default_factory=dict)
     """Edges that are not satisfied: parent → `when`, with `!` in front when the parent has ended otherwise."""
     children: list[tuple[str, str]] = field(default_factory=list)
@@ -70,6 +73,8 @@ class Job:
     cascade: int = 0
     """When the cancel was made that went on from it to its dependents."""
     cascading: bool = False
+    task: tuple[str, int] | None = None
+    """Which task of which array it is."""
     place: int = 0
     """Its place in the line of its concurrency key."""
 
@@ -90,6 +95,11 @@ class Job:
         return self.new.max_attempts
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what kills its workers: then nothing is claimed with it."""
+        return self.losses > 1 or (self.losses == 1 and self.attempts + 1 >= self.max_attempts)
+
+    @property
     def walked(self) -> bool:
         return self.to_visit or self.cascading
 
@@ -105,10 +115,16 @@ class Queue:
     paused: bool = False
     max_running: int | None = None
     max_pending: int | None = None
+    rate: Rate | None = None
+    starts: Starts = field(default_factory=Starts)
 
     @property
     def is_set(self) -> bool:
-        return self.paused or self.max_running is not None or self.max_pending is not None
+        return self.paused or any(limit is not None for limit in (self.max_running, self.max_pending, self.rate))
+
+    @property
+    def is_gated(self) -> bool:
+        return self.paused or self.max_running is not None or self.rate is not None
 
 
 @dataclass

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.model.staging import Staging
 from tests.model.state import ENDED, Job, Queue, Refused
-from tests.model.submitting import Submissions
 from workron.models.actions import ACTS_ON, Verb
 
 
-class Steering(Submissions):
+class Steering(Staging):
     """A scheduler whose jobs can be cancelled, retried, moved and deleted."""
 
     def _known(self, job_id: str, run: int | None = None) -> Job:
@@ -24,31 +24,47 @@ class Steering(Submissions):
         job = self._known(job_id, run)
         if job.ended and job.status != "cancelled":
             raise Refused("Conflict")
-        if cascade and job.children:
+        if cascade and (job.children or job.new.array):
             self._push_cascade(job, max(self.now, job.cascade))
         nothing_new = job.ended
+        if self.has_begun(job) and not nothing_new:
+            return self._cancel_array(job, cascade)
         word = "cancelled" if nothing_new else self._cancel(job)
         self._settle()
         if cascade or (word == "cancelled" and not nothing_new):
             self.propagate()
         return word
 
+    def _cancel_array(self, job: Job, cascade: bool) -> str:
+        job.cancel_requested_at = job.cancel_requested_at or self.now
+        self._stop_array(job)
+        self._settle()
+        if cascade:
+            self.propagate()
+        self.work_on(job.id)
+        return "cancelling"
+
     def retry(self, job_id: str, run: int | None = None) -> None:
         job = self._known(job_id, run)
         if job.status not in ("failed", "cancelled") or job.broken:
             raise Refused("Conflict")
-        if holder := self._kept_off_by(job):
+        if holder := self.kept_off_by(self.head_of(job)):
             raise Refused("UniqueConflict", holder.id)
         self._run_anew(job)
         self._settle()
         self.propagate()
-
-    def _kept_off_by(self, job: Job) -> Job | None:
-        return self._holder(job.new.unique.key) if job.new.unique else None
+        if job.new.array:
+            self.work_on(job_id)
 
     def _run_anew(self, job: Job) -> None:
+        """Run a job once more, or the tasks of an array; a task when it is its turn."""
         self._resume(job)
+        if job.task and self.arrays[job.task[0]].parallel is not None:
+            self._wait_for_turn(*job.task)
+            return
         self._start_anew(job)
+        if job.new.array:
+            self._retry_all(job.id)
 
     def delete(self, job_id: str) -> None:
         self.propagate()
@@ -59,10 +75,18 @@ class Steering(Submissions):
 
     def _is_needed(self, job: Job) -> bool:
         workflow = self.workflows.get(job.workflow or "")
-        return job.walked or bool(workflow and self.unfinished(workflow))
+        if job.task or job.walked or (workflow and self.unfinished(workflow)):
+            return True
+        array = self.arrays.get(job.id)
+        if array and (array.turns or sum(self.tasks_counted(array)[status] for status in ENDED) < len(array.ids)):
+            return True
+        followers = array.followers if array else []
+        return any(one in self.jobs and not self.jobs[one].ended for one, _ in followers)
 
     def _forget(self, job: Job) -> None:
         """Jobs leave one by one, a workflow with its last one, a queue with its last one if nothing was set for it."""
+        if array := self.arrays.pop(job.id, None):
+            self.jobs = {name: one for name, one in self.jobs.items() if name not in array.ids}
         del self.jobs[job.id]
         if workflow := self.workflows.get(job.workflow or ""):
             workflow.gone[job.status] += 1
@@ -72,7 +96,8 @@ class Steering(Submissions):
 
     def _forget_if_empty(self, name: str) -> None:
         queue = self.queues.get(name)
-        if queue and not queue.is_set and not any(job.queue == name for job in self.jobs.values()):
+        used = any(job.queue == name for job in self.jobs.values()) or self.reserved_in(name)
+        if queue and not queue.is_set and not used:
             del self.queues[name]
 
     def cancel_workflow(self, workflow: str) -> None:
@@ -87,9 +112,10 @@ class Steering(Submissions):
         self.propagate()
 
     def gate(self, name: str, change: Mapping[str, Any]) -> None:
-        """Change what is set for a queue: `paused`, `max_running`, `max_pending`."""
-        queue = self.queues.get(name, Queue())
-        self.queues[name] = replace(queue, **change)
+        """Change what is set for a queue: `paused`, `max_running`, `max_pending`, `rate`."""
+        queue = self.queues[name] = replace(self.queues.get(name, Queue()), **change)
+        if queue.rate is None or "rate" in change:
+            queue.starts.begin_anew(queue.rate)
         self._forget_if_empty(name)
 
     def purge(self, name: str) -> int:
@@ -113,9 +139,12 @@ class Steering(Submissions):
         began, self.now = self.now, self.now + 1
         for name, statuses in self._sources(verb, queue):
             jobs = [job for job in self.jobs.values() if job.status in statuses and name in (None, job.queue)]
+            jobs = [job for job in jobs if not (verb is Verb.DELETE and job.task)]
             jobs = [job for job in jobs if not (verb is Verb.CANCEL and job.cancel_requested_at is not None)]
             jobs = [job for job in jobs if (job.queue, job.priority) != to and (job.finished_at or 0) <= began]
             for job in sorted(jobs, key=lambda job: (job.finished_at or 0 if job.ended else 0, job.id)):
+                if job.status not in statuses or job.id not in self.jobs:
+                    continue
                 acted = self._act(verb, job, to)
                 done, failed = done + acted, failed + (not acted)
             self._settle()
@@ -129,13 +158,16 @@ class Steering(Submissions):
         return [(queue, statuses)]
 
     def _act(self, verb: Verb, job: Job, to: tuple[str, int] | None) -> bool:
-        if verb is Verb.CANCEL:
+        if verb is Verb.CANCEL and self.has_begun(job):
+            job.cancel_requested_at = self.now
+            self._stop_array(job)
+        elif verb is Verb.CANCEL:
             self._cancel(job)
-        elif verb is Verb.RETRY and not job.broken and not self._kept_off_by(job):
+        elif verb is Verb.RETRY and not job.broken and not self.kept_off_by(self.head_of(job)):
             self._run_anew(job)
         elif verb is Verb.DELETE and not self._is_needed(job):
             self._forget(job)
-        elif verb is Verb.MOVE and to:
+        elif verb is Verb.MOVE and to and not (job.task or job.new.array):
             self._send(job, *to)
         else:
             return False

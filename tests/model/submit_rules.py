@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from tests.model import specs
+from tests.model.array_specs import follow
 from tests.model.driver import LOST, PICK, Driver
 from tests.model.specs import Spec
 from workron import ids
@@ -18,12 +19,16 @@ FIRST_ID: Final = 10**36
 class SubmitRules(Driver):
     """All ways of submitting."""
 
+    def made_tasks(self) -> list[str]:
+        return [job.id for job in self.model.jobs.values() if job.task]
+
     def _jobs(self, asked: Sequence[Spec]) -> list[NewJob]:
         fresh = ids.ids_from(ids.encode(FIRST_ID + 1000 * next(self.numbers)), len(asked))
         made: list[NewJob] = []
         for job_id, spec in zip(fresh, asked, strict=True):
-            before = [*self.ids[-10:], *(job.id for job in made if not job.final)]
+            before = [*self.made_tasks()[-2:], *self.ids[-8:], *(job.id for job in made if not job.final)]
             made.append(spec.job(job_id, before, self.model.now))
+            follow(made[-1], spec, [*(job.new for job in self.model.jobs.values() if job.new.array), *made[:-1]])
         return made
 
     def _submit(self, what: str, jobs: list[NewJob], lost: bool, keyed: bool = False, **how: Any) -> None:
@@ -63,7 +68,7 @@ class SubmitRules(Driver):
     def submit_workflow(self, asked: list[Spec], final: bool, on_failure: OnFailure, lost: bool) -> None:
         jobs = self._jobs(asked)
         if final:
-            jobs[-1].final, jobs[-1].depends_on = True, ()
+            jobs[-1].final, jobs[-1].depends_on, jobs[-1].array = True, (), None
         workflow = ids.ids_from(jobs[-1].id, 2)[1]
         self._submit("submit workflow", jobs, lost, workflow=workflow, on_failure=on_failure)
 

@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 
-from tests.model.graph import Graph
 from tests.model.state import Job, Policy, Queue, Refused, Workflow
-from workron.models import NewJob, OnConflict, OnFailure
+from tests.model.tasks import Tasks
+from workron.models import Dependency, NewJob, OnConflict, OnFailure
 
 IDEMPOTENCY_MS = 24 * 3600 * 1000
 
 
-class Submissions(Graph):
+def room_of(job: NewJob) -> int:
+    return 1 + job.array.size if job.array else 1
+
+
+def plain(edges: Sequence[Dependency]) -> list[Dependency]:
+    return [edge for edge in edges if not edge.matching]
+
+
+class Submissions(Tasks):
     """A scheduler that takes jobs."""
 
     def __init__(self, policy: Policy, now: int) -> None:
@@ -32,9 +40,24 @@ class Submissions(Graph):
         self.finals = []
         if add and workflow not in self.workflows:
             raise Refused("NotFound")
+        self._check_arrays(jobs)
+        if self.dies and any(job.array and job.array.values for job in jobs):
+            return ()  # the call that got no answer has stored values, and nothing that is seen
         earlier, until = self.submissions.get(key or "", ((), 0))
         if earlier and until > self.now:
             return earlier
+        answer = self._submit(jobs, workflow, on_failure, add, key)
+        self._work_on_all(jobs)
+        return answer
+
+    def _work_on_all(self, jobs: Sequence[NewJob]) -> None:
+        for job in jobs:
+            if job.array:
+                self.work_on(job.id)
+
+    def _submit(
+        self, jobs: Sequence[NewJob], workflow: str | None, on_failure: OnFailure, add: bool, key: str | None
+    ) -> tuple[str, ...]:
         instead, until = self.returned.get(jobs[0].id, ({}, 0))
         if any(job.id in self.jobs for job in jobs) or (instead and until > self.now and len(jobs) > 1):
             return tuple(instead.get(job.id, job.id) for job in jobs)
@@ -57,6 +80,17 @@ class Submissions(Graph):
             self.propagate()
         return answer
 
+    def _check_arrays(self, jobs: Sequence[NewJob]) -> None:
+        """Only an array can follow another array, of its size."""
+        arrays = {name: job.new.array for name, job in self.jobs.items()} | {job.id: job.array for job in jobs}
+        for job in jobs:
+            for edge in [edge for edge in job.depends_on if edge.matching]:
+                if edge.job not in arrays:
+                    raise Refused("UnknownDependency")
+                followed = arrays[edge.job]
+                if job.array is None or followed is None or followed.size != job.array.size:
+                    raise Refused("InvalidRequest")
+
     def _meet_holders(
         self, jobs: Sequence[NewJob], workflow: str | None
     ) -> tuple[list[NewJob], dict[str, str], dict[str, str]]:
@@ -70,7 +104,9 @@ class Submissions(Graph):
             if job.unique.on_conflict is OnConflict.RETURN and workflow is None:
                 instead[job.id] = other.id
                 kept.remove(job)
-            elif job.unique.on_conflict is OnConflict.REPLACE and other.status != "running":
+            elif (
+                job.unique.on_conflict is OnConflict.REPLACE and other.status != "running" and not self.has_begun(other)
+            ):
                 replaced[other.id] = job.id
             else:
                 raise Refused("UniqueConflict", other.id)
@@ -84,14 +120,18 @@ class Submissions(Graph):
             begun = final is not None and final.status not in ("blocked", "cancelled")
             if about.stopped or not self.unfinished(about) or begun:
                 raise Refused("Conflict")
-        for queue in {job.queue for job in jobs}:
-            more = sum(job.queue == queue for job in jobs) - sum(job.queue == queue for job in replaced)
-            most = self.queues.get(queue, Queue()).max_pending
-            if most is not None and more > 0 and self._waiting_in(queue) + more > most:
-                raise Refused("QueueFull")
+        self._refuse_room(jobs, replaced)
         known = {*self.jobs, *(job.id for job in jobs)}
         if any(edge.job not in known for job in jobs for edge in job.depends_on):
             raise Refused("UnknownDependency")
+
+    def _refuse_room(self, jobs: Sequence[NewJob], replaced: Sequence[Job]) -> None:
+        for queue in {job.queue for job in jobs}:
+            more = sum(room_of(job) for job in jobs if job.queue == queue)
+            more -= sum(room_of(job.new) for job in replaced if job.queue == queue)
+            most = self.queues.get(queue, Queue()).max_pending
+            if most is not None and more > 0 and self._waiting_in(queue) + more > most:
+                raise Refused("QueueFull")
 
     def _store(self, jobs: Sequence[NewJob], workflow: str | None, on_failure: OnFailure, add: bool) -> None:
         if workflow and add:
@@ -100,18 +140,29 @@ class Submissions(Graph):
             has_hands = on_failure is OnFailure.STOP or any(job.final for job in jobs)
             ids = [job.id for job in jobs]
             self.workflows[workflow] = Workflow(workflow, self.now, ids, on_failure, has_hands)
-        for new in jobs:
-            job = Job(new, self.now, new.queue, new.priority, workflow)
-            job.run_at = self.now + new.delay_ms if new.delay_ms is not None else new.run_at_ms
-            self.jobs[job.id] = job
-            self.queues.setdefault(job.queue, Queue())
-            for edge in new.depends_on:
-                parent = self.jobs[edge.job]
-                parent.children.append((edge.when, job.id))
-                if state := self._edge(parent, edge.when):
-                    job.open[edge.job] = state
-            if job.broken:
-                self._move(job, "blocked")
-                self._skip(job, self.jobs[job.broken[-1]])
-            else:
-                self._move(job, "blocked" if job.open else self._ready(job))
+        stored = [self._put(new, workflow, self.now) for new in jobs]
+        for job in stored:
+            self._note_edges(job)
+            self._enter(job)
+
+    def _note_edges(self, job: Job) -> None:
+        for edge in plain(job.new.depends_on):
+            if state := self._edge(self.jobs[edge.job], edge.when):
+                job.open[edge.job] = state
+
+    def _enter(self, job: Job) -> None:
+        if job.broken:
+            self._move(job, "blocked")
+            self._skip(job, self.jobs[job.broken[-1]])
+        else:
+            self._move(job, "blocked" if job.open else self._ready(job))
+
+    def _put(self, new: NewJob, workflow: str | None, made_at: int) -> Job:
+        """Store a job and its edges: all of a submission, before any of them is where it belongs."""
+        job = Job(new, made_at, new.queue, new.priority, workflow)
+        job.run_at = made_at + new.delay_ms if new.delay_ms is not None else new.run_at_ms
+        self.jobs[job.id] = job
+        self.queues.setdefault(job.queue, Queue())
+        for edge in plain(new.depends_on):
+            self.jobs[edge.job].children.append((edge.when, job.id))
+        return job

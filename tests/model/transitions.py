@@ -40,6 +40,7 @@ class Transitions:
         to = self._tell_unique_key(job, was, to, asked)
         to = self._tell_workflow(job, was, to)
         self._tell_timers(job, was, to)
+        to = self._tell_array(job, was, to, asked)
         waits_for_slot = job.new.concurrency is not None
         if waits_for_slot:
             self._tell_slots(job, was, to)
@@ -64,12 +65,15 @@ class Transitions:
             other = self._holder(unique.key)
             if other is None:
                 self._take_key(job)
-            elif not asked:
+            elif not asked and not job.new.array:  # an array goes on as its tasks do
                 job.finished_at, job.reason = self.now, "cancelled"
                 job.error = f"cancelled: job {other.id} holds its unique key"
                 return "cancelled"
         elif was == "running" and unique.until is Until.STARTED and self._holder(unique.key) is None:
             self._take_key(job)
+        return to
+
+    def _tell_array(self, job: Job, was: str, to: str, asked: bool) -> str:
         return to
 
     def _take_key(self, job: Job) -> None:
@@ -88,20 +92,22 @@ class Transitions:
         again = was != "new"
         if again:
             job.expired_at = None
-        job.deadline_at = self._moment(job.new.deadline, job.deadline_at, again)
-        job.expires_at = self._moment(job.new.expires, job.expires_at, again)
+        since = self.now if again else job.created_at
+        job.deadline_at = self._moment(job.new.deadline, job.deadline_at, again, since)
+        job.expires_at = self._moment(job.new.expires, job.expires_at, again, since)
 
-    def _moment(self, said: Moment | None, before: int | None, again: bool) -> int | None:
+    def _moment(self, said: Moment | None, before: int | None, again: bool, since: int) -> int | None:
         if said is None or (again and said.at_ms is not None and (before is None or before <= self.now)):
             return None
-        return said.at_ms if said.at_ms is not None else self.now + (said.after_ms or 0)
+        return said.at_ms if said.at_ms is not None else since + (said.after_ms or 0)
 
     def _tell_slots(self, job: Job, was: str, to: str) -> None:
         """The limit of a key is that of the job made last; who was given back is the next one in its line."""
         assert job.new.concurrency
         slots = self.slots.setdefault(job.new.concurrency.key, Slots())
-        if was in ("new", *ENDED) and to not in ENDED and (slots.limit == 0 or job.created_at >= slots.since):
-            slots.limit, slots.since = job.new.concurrency.limit, job.created_at
+        made_at = 0 if job.task else job.created_at
+        if was in ("new", *ENDED) and to not in ENDED and (slots.limit == 0 or (made_at and made_at >= slots.since)):
+            slots.limit, slots.since = job.new.concurrency.limit, made_at
         if to == "pending" and was == "running":
             job.place = slots.first = slots.first - 1
         elif to == "pending":
@@ -221,7 +227,7 @@ class Transitions:
         if job.fence:
             job.earlier = (job.fence, job.status)
         self._write_outcome(job, {})
-        job.run, job.attempts, job.releases = job.run + 1, 0, 0
+        job.run, job.attempts, job.releases, job.losses = job.run + 1, 0, 0, 0
         job.fence = job.worker = job.run_at = None
         job.started_at = job.finished_at = job.cancel_requested_at = None
         self._move(job, "blocked" if job.new.final or job.open else "pending", asked=asked)

@@ -6,6 +6,7 @@ from builders import SUCCESS, WORKER
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from tests.model.comparing import told_of_task
 from tests.model.driver import LOST, PICK, Driver
 from tests.model.specs import FAILURES, QUEUES
 from workron.models import ClaimRequest, Outcome, Result, Status
@@ -18,17 +19,23 @@ class WorkerRules(Driver):
 
     @rule(queues=st.sampled_from(QUEUES), limit=st.sampled_from([1, 1, 2, 5]), worker=st.sampled_from("ab"), lost=LOST)
     def claim(self, queues: list[str], limit: int, worker: str, lost: bool) -> None:
-        asked = ClaimRequest(worker, queues, limit, f"boot:{next(self.numbers)}")
+        self.claim_by(ClaimRequest(worker, queues, limit, f"boot:{next(self.numbers)}"), lost)
+
+    def claim_by(self, asked: ClaimRequest, lost: bool) -> None:
+        told: dict[str, Any] = {}
 
         async def real() -> Any:
             claimed = await self.store.attempts.claim(asked)
+            told.update({one.id: one.more.get("array") for one in claimed.claims})
             return [(one.id, one.fence, one.attempt) for one in claimed.claims]
 
         def model() -> Any:
             chosen = self.run(self._started())
-            return self.model.claim(worker, asked.request_id, queues, limit, self.model.fence, chosen)
+            said = (asked.worker, asked.request_id, asked.queues, asked.limit, self.model.fence, chosen)
+            return self.model.claim(*said, park_ms=asked.park_ms, inbox=asked.inbox)
 
         self.held += [claim[:2] for claim in self.do(f"claim {asked}", real, model, lost=lost)]
+        assert told == {job_id: told_of_task(self.model.jobs[job_id], self.model) for job_id in told}
 
     async def _started(self) -> list[str]:
         """The jobs that have been started by now and not in the model, in the order of their fences."""

@@ -1,15 +1,23 @@
 """Faults that the model of the scheduler (tests/model) found in the store."""
 
-from builders import after, claim, finish, jobs, new_job, submit
-from bulk_actions import act
+import asyncio
+import gc
+
+import pytest
+from array_jobs import array_job, tasks_of
+from builders import WORKER, after, claim, finish, jobs, new_job, submit
+from bulk_actions import FAILURE, act
 from expiring import LATER, SOON, changed, ended
 from servers import Bench
 from unique_keys import unique
 
 from workron import ids
-from workron.models import Moment, QueueChange, Status, When
+from workron.errors import Conflict, StoreUnavailable, UnknownDependency
+from workron.models import Beat, ClaimRequest, Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
+from workron.policy import Policy
 from workron.store import Store
+from workron.tasks import end
 
 
 async def started(store: Store) -> list[str]:
@@ -80,3 +88,104 @@ async def test_those_who_are_replaced_are_cancelled_in_the_order_of_the_submissi
         fields[b"cancelled"] for _, fields in await bench.client.xrange(bench.keys.events) if b"cancelled" in fields
     ]
     assert b" ".join(told).decode().split() == old
+
+
+async def test_a_repeated_submission_was_stored_anew_when_its_first_job_was_deleted_and_others_had_been_returned(
+    store: Store,
+) -> None:
+    (holder,) = await submit(store, new_job(unique=unique(), queue="elsewhere"))
+    first, second = jobs(2)
+    second.unique = unique("return")
+    assert await submit(store, first, second) == [first.id, holder]
+    await finish(store, (await claim(store))[0])
+    await store.delete(first.id)
+    await submit(store, first, second)
+    assert await store.jobs([first.id, second.id]) == [None, None]
+
+
+async def test_arrays_of_one_submission_start_in_their_order(store: Store) -> None:
+    arrays = [array_job(2) for _ in range(6)]
+    await submit(store, *arrays)
+    assert await started(store) == [task for job in arrays for task in tasks_of(job)][:10]
+
+
+async def test_a_cancel_of_an_array_that_was_repeated_counted_from_the_repeat(store: Store) -> None:
+    job = array_job(1)
+    await submit(store, job)
+    await claim(store)
+    await store.cancel(job.id)
+    before = await store.job(job.id)
+    await asyncio.sleep(0.01)
+    await store.cancel(job.id)
+    assert (await store.job(job.id)).cancel_requested_at_ms == before.cancel_requested_at_ms
+
+
+async def test_what_a_deleted_array_is_told_by_the_one_it_followed_was_kept_for_ever(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(2, max_parallel=1)
+    behind = array_job(2, depends_on=[Dependency(job.id, matching=True)])
+    await submit(store, job, behind)
+    await store.cancel(behind.id)
+    await store.delete(behind.id)
+    await store.cancel(job.id)
+    assert await bench.client.exists(bench.keys.array(behind.id)) == 0
+
+
+async def test_a_task_that_was_not_stopped_at_its_timeout_kept_its_lease_by_beating(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=2000, stop_ms=1))
+    job = array_job(1, timeout_ms=1)
+    await submit(store, job)
+    (got,) = await claim(store)
+    await asyncio.sleep(0.02)
+    beats = await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
+    assert beats.attempts[got.fence] is Beat.LOST
+
+
+async def test_a_worker_was_given_jobs_of_a_queue_at_which_it_waits_no_more(bench: Bench) -> None:
+    store = bench.store()
+    for number, (worker, queue) in enumerate([("w1", "default"), ("w2", "default"), ("w1", "other")]):
+        await store.attempts.claim(ClaimRequest(worker, [queue], 1, f"boot:{number}", park_ms=60_000))
+        await asyncio.sleep(0.002)
+    (job_id,) = await submit(store, new_job())
+    assert (await store.job(job_id)).worker == "w2"
+    (other,) = await submit(store, new_job(queue="other"))
+    assert (await store.job(other)).worker == "w1"
+
+
+async def test_an_array_could_follow_one_that_was_not_stored(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(unique=unique("return")))
+    followed = array_job(2, unique=unique("return"))
+    behind = array_job(2, depends_on=[Dependency(followed.id, matching=True)])
+    with pytest.raises(UnknownDependency):
+        await submit(store, followed, behind)
+    assert await bench.client.exists(bench.keys.array(followed.id)) == 0
+
+
+async def test_what_a_task_raises_that_is_being_ended_was_complained_of() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def fails() -> None:
+        raise StoreUnavailable("away")
+
+    failing = asyncio.create_task(fails())
+    await asyncio.sleep(0)
+    await end([failing])
+    del failing
+    gc.collect()
+    assert complaints == []
+
+
+async def test_an_array_was_deleted_while_one_of_its_tasks_waited_to_run_again(store: Store) -> None:
+    job = array_job(3, max_parallel=1)
+    behind = array_job(3, depends_on=[Dependency(job.id, matching=True)], queue="behind")
+    await submit(store, job, behind)
+    await finish(store, (await claim(store))[0])
+    (got,) = await claim(store, queues=["behind"])
+    await finish(store, got, FAILURE)
+    await store.cancel(behind.id)
+    await store.cancel(job.id)  # the other one is told by and by
+    await store._scripts.tasks(behind.id, "retry", [0])  # and its caller is gone
+    with pytest.raises(Conflict):
+        await store.delete(behind.id)
