@@ -32,11 +32,6 @@ async def ended(store: Store, *ids: str) -> bool:
     return all(job is not None and job.status.terminal for job in await store.jobs(ids))
 
 
-async def running(store: Store, job_id: str, attempt: int = 1) -> bool:
-    job = await store.job(job_id)
-    return job.status is Status.RUNNING and job.attempts == attempt
-
-
 async def finished(store: Store, wait_until: WaitUntil, *ids: str, within_s: float = 30) -> list[Job]:
     await wait_until(lambda: ended(store, *ids), within_s=within_s)
     return [job for job in await store.jobs(ids) if job is not None]
@@ -86,13 +81,16 @@ async def test_the_job_of_a_killed_worker_runs_on_another_one_in_time(
     assert (job.status, job.attempts) == (Status.DONE, 2)
 
 
-async def test_a_job_whose_workers_all_die_fails_as_worker_lost(processes, bench: Bench, wait_until: WaitUntil) -> None:
+async def test_a_job_whose_workers_all_die_fails_as_worker_lost(
+    processes, bench: Bench, wait_until: WaitUntil, tmp_path: Path
+) -> None:
     store = bench.store()
     processes.reaper()
-    (job_id,) = await submit(store, new_job(command="sleep 60", max_attempts=2))
+    command = f"touch {tmp_path}/ran-$WORKRON_ATTEMPT; sleep 60"
+    (job_id,) = await submit(store, new_job(command=command, max_attempts=2))
     for attempt in (1, 2):
         worker = processes.worker()
-        await wait_until(lambda attempt=attempt: running(store, job_id, attempt))
+        await wait_until((tmp_path / f"ran-{attempt}").exists)  # killed before, the last one does not count
         worker.kill()
     (job,) = await finished(store, wait_until, job_id)
     assert (job.status, job.reason, job.attempts) == (Status.FAILED, Reason.WORKER_LOST, 2)
