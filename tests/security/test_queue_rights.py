@@ -276,13 +276,14 @@ async def test_no_operation_tells_anything_of_another_queue(
     claimed = await master.post("/claims", json={"worker_id": MARK, "queues": [MARK], "request_id": "1"})
     [held] = claimed.json()["data"]
     report = {"fence": held["fence"], "error": MARK, "result": MARK, "progress": MARK, "output": {"text": MARK}}
-    await master.post("/heartbeats", json={"worker": {"id": MARK, "host": MARK, "queues": [MARK]}})
+    await master.post("/heartbeats", json={"worker": {"id": "theirs", "host": MARK, "queues": [MARK]}})
     await master.post(f"/jobs/{held['id']}/fail", json=report | {"reason": "exit_code", "exit_code": 1})
     assert MARK in (await master.get(f"/jobs/{held['id']}/output")).text
     await limited.post("/jobs", json={"command": "true", "queue": "a"})
     await app.state.context.trail.aclose()
 
     known = VALUES | {"job_id": held["id"], "workflow_id": made["id"], "action_id": action, "schedule": "other"}
+    known |= {"worker_id": "theirs"}
     document = app.openapi()
     answered = set()
     for (path, method), (_, target, body) in zip(routes(document), every_route(document), strict=True):

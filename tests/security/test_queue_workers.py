@@ -142,3 +142,17 @@ async def test_cancels_of_jobs_in_other_queues_are_not_told(
         await wait_until(heard)
     told = (await limited.get("/cancels?worker_id=w1")).json()["data"]
     assert [one["id"] for one in told] == jobs[1:]
+
+
+async def test_a_worker_of_other_queues_is_neither_seen_nor_taken_off_the_list(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    await master.post("/heartbeats", json={"worker": {"id": "theirs", "host": "secret", "queues": ["a", "b"]}})
+    for method, path in (("GET", ""), ("POST", "/heartbeat"), ("DELETE", ""), ("POST", "/drain")):
+        refused = await limited.request(method, f"/workers/theirs{path}")
+        assert refused.status_code in {403, 404}, (method, path)
+        assert "secret" not in refused.text
+    assert (await master.get("/workers/theirs")).json()["host"] == "secret"
+    assert (await limited.post("/workers/register", json={"id": "mine"})).json()["queues"] == ["a"]
+    assert (await limited.post("/workers/mine/heartbeat")).status_code == 200
+    assert (await limited.delete("/workers/mine")).status_code == 204
