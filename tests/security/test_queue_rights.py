@@ -35,6 +35,8 @@ async def test_no_operation_shows_or_changes_a_job_in_another_queue(
         fields = body.get("json", {})
         if "fence" in fields:
             body = {"json": fields | {"fence": held.fence}}
+        if "json" in body:
+            body = {"json": in_queue_a(body["json"])}
         writes = (path, method) == ("/jobs/{job_id}/output", "POST")
         target = path.format(**known) + (f"?fence={held.fence}" if writes else "")
         response = await limited.request(method, target, **body)
@@ -42,6 +44,14 @@ async def test_no_operation_shows_or_changes_a_job_in_another_queue(
     after = [(await master.get(path)).json() for path in ("/jobs", "/schedules/nightly", f"/jobs/actions/{action}")]
     assert after == before
     assert (await finish(store, held)).verdict == "accepted"
+
+
+def in_queue_a(body: Any) -> Any:
+    """Return a body with all its jobs in queue a: what is refused then, is for what they are to be done to."""
+    if isinstance(body, dict):
+        jobs = {"queue": "a"} if {"command", "argv"} & body.keys() else {}
+        return {name: in_queue_a(value) for name, value in body.items() if name != "depends_on"} | jobs
+    return [in_queue_a(one) for one in body] if isinstance(body, list) else body
 
 
 async def test_jobs_are_submitted_to_its_queues_only(limited: httpx2.AsyncClient) -> None:
@@ -192,6 +202,8 @@ async def test_workflows_are_seen_by_the_key_that_submitted_them(
     other = await clients(*ALL, queues=("a",))
     assert (await other.get(f"/workflows/{own}")).status_code == 404
     assert (await other.post(f"/workflows/{own}/cancel")).status_code == 404
+    more = {"jobs": [{"command": "true", "queue": "a"}]}
+    assert (await other.post(f"/workflows/{own}/jobs", json=more)).status_code == 404
     assert (await limited.post(f"/workflows/{own}/cancel")).status_code == 200
 
 
