@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from api.callers import Caller, caller_of
 from workron.errors import Conflict, Forbidden, NotFound, StoreUnavailable, UniqueConflict, UnknownDependency
+from workron.fleet import WorkerState
 from workron.models import Claim, Job, NewJob
 from workron.schedules.models import Definition, Schedule
 
@@ -132,6 +133,14 @@ async def see_workflow(request: Request, store: "Store", workflow_id: str) -> No
     in_own_job = caller.space == workflow_id  # by a token of one of its jobs
     if caller.queues is not None and not in_own_job and (await store.workflow(workflow_id)).key != caller.key:
         raise NotFound("workflow", workflow_id)
+
+
+async def see_worker(store: "Store", caller: Caller, worker_id: str) -> WorkerState:
+    """Return a worker; NotFound also for one that serves queues which the key does not have."""
+    found = await store.worker(worker_id)
+    if not all(map(caller.sees, found.info.queues)):
+        raise NotFound("worker", worker_id)
+    return found
 
 
 def queues_of_work(definition: Definition) -> set[str]:

@@ -87,6 +87,9 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
 )
 async def forget_worker(request: Request, worker_id: str) -> Response:
     """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""
-    if work.is_key(worker_id) or not await context_of(request).store.attempts.leave(worker_id):
+    store, caller = context_of(request).store, caller_of(request)
+    if caller.queues is not None:
+        await rights.see_worker(store, caller, worker_id)
+    if work.is_key(worker_id) or not await store.attempts.leave(worker_id):
         raise NotFound("worker", worker_id)
     return Response(status_code=204)

@@ -111,7 +111,9 @@ async def register_worker(request: Request) -> Response:
     """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
     sent = await body.required(work.NewWorker, request, context.settings.max_body)
-    info = sent.to_info(_now_ms())
+    info, queues = sent.to_info(_now_ms()), caller_of(request).queues
+    if queues is not None:  # it does not say which it serves
+        info = replace(info, queues=tuple(sorted(queues)))
     await context.store.attempts.leave(info.id)  # a wish to drain was for the one that had this id before
     await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
@@ -127,7 +129,7 @@ async def register_worker(request: Request) -> Response:
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
     """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""
     context = context_of(request)
-    known = await context.store.worker(worker_id)
+    known = await rights.see_worker(context.store, caller_of(request), worker_id)
     await context.store.attempts.describe(known.info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(await context.store.worker(worker_id)))
 

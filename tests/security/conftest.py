@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from builders import new_job
 from servers import Bench
 
 from api.app import create_app
@@ -13,9 +15,12 @@ from api.openapi import DocumentedApi
 from tests.api.conftest import redis as redis
 from tests.api.live import KEY
 from tests.api.servers import PATIENT
-from workron.models import NewKey, Scope
+from workron.models import Job, NewKey, Scope
 from workron.settings import Settings
 from workron.store import Store
+
+JOB = {"command": "true", "queue": "b"}
+ALL = ("read", "submit", "work")
 
 
 @pytest.fixture
@@ -72,3 +77,17 @@ async def clients(app: DocumentedApi, store: Store) -> AsyncIterator[Clients]:
 @pytest.fixture
 async def master(clients: Clients) -> httpx2.AsyncClient:
     return await clients.knowing(KEY)
+
+
+@pytest.fixture
+async def limited(clients: Clients) -> httpx2.AsyncClient:
+    return await clients(*ALL, queues=("a",))
+
+
+async def foreign(store: Store, **fields: Any) -> Job:
+    [job_id] = (await store.submit([new_job(queue="b", **fields)])).ids
+    return await store.job(job_id)
+
+
+def routes(document: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(path, method.upper()) for path, item in document["paths"].items() for method in item]

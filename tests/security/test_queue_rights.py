@@ -5,34 +5,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish, new_job
+from builders import claim, finish
 from servers import Bench
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
-from tests.security.conftest import Clients
-from workron.access import id_in
-from workron.models import Job, Status
+from tests.security.conftest import ALL, JOB, Clients, foreign, routes
+from workron.models import Status
 from workron.store import Store
 
 pytestmark = pytest.mark.parametrize("bench", ["fake", "valkey"], indirect=True)
-
-JOB = {"command": "true", "queue": "b"}
-ALL = ("read", "submit", "work")
-
-
-@pytest.fixture
-async def limited(clients: Clients) -> httpx2.AsyncClient:
-    return await clients(*ALL, queues=("a",))
-
-
-async def foreign(store: Store, **fields: Any) -> Job:
-    [job_id] = (await store.submit([new_job(queue="b", **fields)])).ids
-    return await store.job(job_id)
-
-
-async def status_of(response: httpx2.Response) -> tuple[int, Any]:
-    return response.status_code, response.json().get("queue") if response.content else None
 
 
 async def test_no_operation_shows_or_changes_a_job_in_another_queue(
@@ -53,6 +35,8 @@ async def test_no_operation_shows_or_changes_a_job_in_another_queue(
         fields = body.get("json", {})
         if "fence" in fields:
             body = {"json": fields | {"fence": held.fence}}
+        if "json" in body:
+            body = {"json": in_queue_a(body["json"])}
         writes = (path, method) == ("/jobs/{job_id}/output", "POST")
         target = path.format(**known) + (f"?fence={held.fence}" if writes else "")
         response = await limited.request(method, target, **body)
@@ -62,8 +46,12 @@ async def test_no_operation_shows_or_changes_a_job_in_another_queue(
     assert (await finish(store, held)).verdict == "accepted"
 
 
-def routes(document: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(path, method.upper()) for path, item in document["paths"].items() for method in item]
+def in_queue_a(body: Any) -> Any:
+    """Return a body with all its jobs in queue a: what is refused then, is for what they are to be done to."""
+    if isinstance(body, dict):
+        jobs = {"queue": "a"} if {"command", "argv"} & body.keys() else {}
+        return {name: in_queue_a(value) for name, value in body.items() if name != "depends_on"} | jobs
+    return [in_queue_a(one) for one in body] if isinstance(body, list) else body
 
 
 async def test_jobs_are_submitted_to_its_queues_only(limited: httpx2.AsyncClient) -> None:
@@ -214,6 +202,8 @@ async def test_workflows_are_seen_by_the_key_that_submitted_them(
     other = await clients(*ALL, queues=("a",))
     assert (await other.get(f"/workflows/{own}")).status_code == 404
     assert (await other.post(f"/workflows/{own}/cancel")).status_code == 404
+    more = {"jobs": [{"command": "true", "queue": "a"}]}
+    assert (await other.post(f"/workflows/{own}/jobs", json=more)).status_code == 404
     assert (await limited.post(f"/workflows/{own}/cancel")).status_code == 200
 
 
@@ -223,115 +213,6 @@ async def test_a_large_workflow_remembers_its_key_too(limited: httpx2.AsyncClien
     assert (made["on_failure"], len(made["jobs"])) == ("stop", 500)
     assert (await limited.get(f"/workflows/{made['id']}")).status_code == 200
     assert (await (await clients(*ALL, queues=("a",))).get(f"/workflows/{made['id']}")).status_code == 404
-
-
-async def test_claims_and_reports_are_of_its_queues(store: Store, limited: httpx2.AsyncClient) -> None:
-    await foreign(store)
-    assert (await limited.post("/claims", json={"worker_id": "w"})).json()["queue"] == "default"
-    assert (await limited.post("/claims", json={"worker_id": "w", "queues": ["a", "b"]})).status_code == 403
-    assert (await limited.get("/jobs/next?worker_id=w&queue=b")).status_code == 403
-    claiming = {"request_id": "r:1", "queues": ["b"], "limit": 1}
-    assert (await limited.post("/exchange", json={"worker_id": "w", "claim": claiming})).status_code == 403
-    [held] = await claim(store, queues=["b"])
-    one = {"id": held.id, "fence": held.fence}
-    for path, body in (
-        ("/exchange", {"worker_id": "w", "results": [one]}),
-        ("/exchange", {"worker_id": "w", "released": [one]}),
-        ("/heartbeats", {"worker": {"id": "w"}, "held": [one]}),
-        ("/outputs", {"data": [one | {"output": {"text": "x"}}]}),
-    ):
-        refused = await limited.post(path, json=body)
-        assert (refused.status_code, refused.json()["queue"]) == (403, "b"), path
-    assert (await store.job(held.id)).status is Status.RUNNING
-
-
-async def test_what_another_worker_has_claimed_is_not_told_again_to_a_key_of_other_queues(
-    store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
-) -> None:
-    """A repeated claim request is answered with its claims: worker and request id may be guessed."""
-    await foreign(store, env={"SECRET": "x"})
-    asked = {"worker_id": "w", "request_id": "1", "queues": ["b"]}
-    assert len((await master.post("/claims", json=asked)).json()["data"]) == 1
-    guessed = asked | {"queues": ["a"]}
-    assert (await limited.post("/claims", json=guessed)).json()["data"] == []
-    claiming = {"request_id": "1", "queues": ["a"], "limit": 1}
-    exchanged = await limited.post("/exchange", json={"worker_id": "w", "claim": claiming})
-    assert exchanged.json()["claims"] == []
-    assert (await limited.get("/jobs/next?worker_id=w&queue=a&request_id=1")).status_code == 204
-
-
-async def test_a_worker_with_a_limited_key_does_its_work(limited: httpx2.AsyncClient) -> None:
-    job = (await limited.post("/jobs", json={"command": "true", "queue": "a"})).json()["id"]
-    [held] = (await limited.post("/claims", json={"worker_id": "w", "queues": ["a"]})).json()["data"]
-    one = {"id": job, "fence": held["fence"]}
-    assert (await limited.get(f"/jobs/{job}/parents")).status_code == 200
-    beat = await limited.post("/heartbeats", json={"worker": {"id": "w"}, "held": [one]})
-    assert beat.json()["data"][0]["state"] == "ok"
-    done = await limited.post("/exchange", json={"worker_id": "w", "results": [one]})
-    assert done.json()["results"][0]["verdict"] == "accepted"
-
-
-async def claimed_by(client: httpx2.AsyncClient, how: str) -> dict[str, Any]:
-    """Claim a job of queue a, and return what the worker is told of it."""
-    if how == "next":
-        claimed: dict[str, Any] = (await client.get("/jobs/next?worker_id=w&queue=a")).json()
-    elif how == "claims":
-        [claimed] = (await client.post("/claims", json={"worker_id": "w", "queues": ["a"]})).json()["data"]
-    else:
-        claiming = {"request_id": "r:1", "queues": ["a"], "limit": 1}
-        [claimed] = (await client.post("/exchange", json={"worker_id": "w", "claim": claiming})).json()["claims"]
-    return claimed
-
-
-@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
-async def test_a_worker_for_one_queue_does_not_get_into_others_by_the_token_of_a_job(
-    master: httpx2.AsyncClient, clients: Clients, how: str
-) -> None:
-    """[Jobs of the first key had a token for all queues, whoever ran them: and so commands on all other workers.]"""
-    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}, JOB]})).json()["id"]
-    worker = await clients("work", queues=("a",))
-    job = await clients.knowing((await claimed_by(worker, how))["more"]["token"])
-    own = {"command": "true", "queue": "a", "name": "own"}
-    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [own]})).status_code == 201
-    for fields in ({"queue": "b"}, {"queue": "default"}, {"queue": "a", "unique": {"key": "b:x"}}):
-        refused = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true"} | fields]})
-        assert refused.status_code == 403, fields
-    assert {one["queue"] for one in (await job.get(f"/workflows/{flow}")).json()["jobs"]} == {"a"}
-
-
-@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
-async def test_a_worker_for_all_queues_has_what_the_submitter_has(
-    master: httpx2.AsyncClient, clients: Clients, how: str
-) -> None:
-    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
-    job = await clients.knowing((await claimed_by(await clients("work"), how))["more"]["token"])
-    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [JOB]})).status_code == 201
-
-
-async def test_a_token_ends_with_the_key_that_its_job_was_claimed_with(
-    app: DocumentedApi, store: Store, master: httpx2.AsyncClient, clients: Clients
-) -> None:
-    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
-    key = await clients.key("work", queues=("a",))
-    job = await clients.knowing((await claimed_by(await clients.knowing(key), "claims"))["more"]["token"])
-    assert (await job.get(f"/workflows/{flow}")).status_code == 200
-    await store.access.revoke(id_in(key) or "")
-    app.state.context.ring.forget(id_in(key))
-    assert (await job.get(f"/workflows/{flow}")).status_code == 401
-
-
-async def test_a_token_opens_the_queues_only_that_submitter_and_worker_have_both(clients: Clients) -> None:
-    submitter = await clients(*ALL, queues=("a", "b", "c"))
-    flow = (await submitter.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
-    worker = await clients("work", queues=("a", "b", "d"))
-    token = (await claimed_by(worker, "claims"))["more"]["token"]
-    job = await clients.knowing(token)
-    for queue, status in (("a", 201), ("b", 201), ("c", 403), ("d", 403)):
-        added = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true", "queue": queue}]})
-        assert added.status_code == status, queue
-    words = token.split(".")
-    for forged in (".".join([*words[:5], words[6]]), ".".join([*words[:5], "0" * 22, words[6]])):
-        assert (await (await clients.knowing(forged)).get(f"/workflows/{flow}")).status_code == 401
 
 
 @pytest.mark.parametrize("on_conflict", ["return", "reject", "replace"])
@@ -376,26 +257,6 @@ async def test_the_name_of_a_job_in_another_queue_is_not_exchanged_for_its_id(
     assert (await limited.post(f"/workflows/{flow}/jobs", json=more)).status_code == 201
 
 
-async def test_cancels_of_jobs_in_other_queues_are_not_told(
-    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, wait_until: Any
-) -> None:
-    """Whoever asks says himself which worker it is."""
-    jobs = [(await foreign(store)).id, (await limited.post("/jobs", json={"command": "x", "queue": "a"})).json()["id"]]
-    for queue in ("b", "a"):
-        await claim(store, queues=[queue], worker="w1")
-    board = app.state.context.cancels
-    await limited.get("/cancels?worker_id=w1")
-    for job in jobs:
-
-        async def heard(job: str = job) -> bool:
-            await store.cancel(job)
-            return job in board._boxes["w1"].fences.values()
-
-        await wait_until(heard)
-    told = (await limited.get("/cancels?worker_id=w1")).json()["data"]
-    assert [one["id"] for one in told] == jobs[1:]
-
-
 async def test_a_job_that_is_moved_to_another_queue_while_one_waits_for_it_is_not_shown(
     store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
 ) -> None:
@@ -427,13 +288,14 @@ async def test_no_operation_tells_anything_of_another_queue(
     claimed = await master.post("/claims", json={"worker_id": MARK, "queues": [MARK], "request_id": "1"})
     [held] = claimed.json()["data"]
     report = {"fence": held["fence"], "error": MARK, "result": MARK, "progress": MARK, "output": {"text": MARK}}
-    await master.post("/heartbeats", json={"worker": {"id": MARK, "host": MARK, "queues": [MARK]}})
+    await master.post("/heartbeats", json={"worker": {"id": "theirs", "host": MARK, "queues": [MARK]}})
     await master.post(f"/jobs/{held['id']}/fail", json=report | {"reason": "exit_code", "exit_code": 1})
     assert MARK in (await master.get(f"/jobs/{held['id']}/output")).text
     await limited.post("/jobs", json={"command": "true", "queue": "a"})
     await app.state.context.trail.aclose()
 
     known = VALUES | {"job_id": held["id"], "workflow_id": made["id"], "action_id": action, "schedule": "other"}
+    known |= {"worker_id": "theirs"}
     document = app.openapi()
     answered = set()
     for (path, method), (_, target, body) in zip(routes(document), every_route(document), strict=True):

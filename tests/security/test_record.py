@@ -1,5 +1,6 @@
 """The record of what people did: what is in it, what is not, and what it costs."""
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import quote
@@ -143,14 +144,17 @@ async def test_what_waits_is_written_when_the_server_stops(app: DocumentedApi, m
     assert [one["action"] for one in (await master.get("/audit")).json()["data"]] == ["submit_job"]
 
 
-async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logged(
-    app: DocumentedApi, store: Store, master: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, wait_until: Any
-) -> None:
+@pytest.fixture
+def three_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.audit._EVERY_S", 0.02)
     monkeypatch.setattr("api.audit._AGAIN_S", 0.02)
-    trail: Trail = app.state.context.trail
-    trail._waiting = type(trail._waiting)(maxlen=3)
     monkeypatch.setattr("api.audit._MOST_WAITING", 3)
+
+
+async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logged(
+    three_may_wait: None, app: DocumentedApi, store: Store, master: httpx2.AsyncClient, wait_until: Any
+) -> None:
+    trail: Trail = app.state.context.trail
     note, away, tries = store.record.note, True, 0
 
     async def sometimes(entries: Any, most: int) -> None:
@@ -168,6 +172,27 @@ async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logg
         await wait_until(lambda: not trail._waiting)
     assert [one["target"] for one in (await master.get("/audit")).json()["data"]] == jobs[:1:-1]
     assert [line["entries"] for line in logs if "lost" in line["event"]] == [2]
+
+
+async def test_what_comes_while_the_oldest_are_written_is_not_taken_for_them(
+    three_may_wait: None, app: DocumentedApi, store: Store, master: httpx2.AsyncClient, wait_until: Any
+) -> None:
+    """Those that are being written may be pushed out meanwhile by as many others."""
+    note, begun, go_on = store.record.note, asyncio.Event(), asyncio.Event()
+
+    async def slowly(entries: Any, most: int) -> None:
+        begun.set()
+        await go_on.wait()
+        await note(entries, most)
+
+    store.record.note = slowly  # type: ignore[method-assign]
+    jobs = [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(3)]
+    await begun.wait()
+    jobs += [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(3)]
+    go_on.set()
+    await wait_until(lambda: not app.state.context.trail._waiting)
+    written = [one["target"] for one in (await master.get("/audit")).json()["data"]][::-1]
+    assert written[-3:] == jobs[3:]
 
 
 @pytest.mark.damaged

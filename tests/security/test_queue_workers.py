@@ -1,0 +1,158 @@
+"""A worker whose key is limited to queues: what it may claim, report on and be told, and what its jobs may do."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from builders import claim
+
+from api.openapi import DocumentedApi
+from tests.security.conftest import ALL, JOB, Clients, foreign
+from workron.access import id_in
+from workron.models import Status
+from workron.store import Store
+
+pytestmark = pytest.mark.parametrize("bench", ["fake", "valkey"], indirect=True)
+
+
+async def test_claims_and_reports_are_of_its_queues(store: Store, limited: httpx2.AsyncClient) -> None:
+    await foreign(store)
+    assert (await limited.post("/claims", json={"worker_id": "w"})).json()["queue"] == "default"
+    assert (await limited.post("/claims", json={"worker_id": "w", "queues": ["a", "b"]})).status_code == 403
+    assert (await limited.get("/jobs/next?worker_id=w&queue=b")).status_code == 403
+    claiming = {"request_id": "r:1", "queues": ["b"], "limit": 1}
+    assert (await limited.post("/exchange", json={"worker_id": "w", "claim": claiming})).status_code == 403
+    [held] = await claim(store, queues=["b"])
+    one = {"id": held.id, "fence": held.fence}
+    for path, body in (
+        ("/exchange", {"worker_id": "w", "results": [one]}),
+        ("/exchange", {"worker_id": "w", "released": [one]}),
+        ("/heartbeats", {"worker": {"id": "w"}, "held": [one]}),
+        ("/outputs", {"data": [one | {"output": {"text": "x"}}]}),
+    ):
+        refused = await limited.post(path, json=body)
+        assert (refused.status_code, refused.json()["queue"]) == (403, "b"), path
+    assert (await store.job(held.id)).status is Status.RUNNING
+
+
+async def test_what_another_worker_has_claimed_is_not_told_again_to_a_key_of_other_queues(
+    store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    """A repeated claim request is answered with its claims: worker and request id may be guessed."""
+    await foreign(store, env={"SECRET": "x"})
+    asked = {"worker_id": "w", "request_id": "1", "queues": ["b"]}
+    assert len((await master.post("/claims", json=asked)).json()["data"]) == 1
+    guessed = asked | {"queues": ["a"]}
+    assert (await limited.post("/claims", json=guessed)).json()["data"] == []
+    claiming = {"request_id": "1", "queues": ["a"], "limit": 1}
+    exchanged = await limited.post("/exchange", json={"worker_id": "w", "claim": claiming})
+    assert exchanged.json()["claims"] == []
+    assert (await limited.get("/jobs/next?worker_id=w&queue=a&request_id=1")).status_code == 204
+
+
+async def test_a_worker_with_a_limited_key_does_its_work(limited: httpx2.AsyncClient) -> None:
+    job = (await limited.post("/jobs", json={"command": "true", "queue": "a"})).json()["id"]
+    [held] = (await limited.post("/claims", json={"worker_id": "w", "queues": ["a"]})).json()["data"]
+    one = {"id": job, "fence": held["fence"]}
+    assert (await limited.get(f"/jobs/{job}/parents")).status_code == 200
+    beat = await limited.post("/heartbeats", json={"worker": {"id": "w"}, "held": [one]})
+    assert beat.json()["data"][0]["state"] == "ok"
+    done = await limited.post("/exchange", json={"worker_id": "w", "results": [one]})
+    assert done.json()["results"][0]["verdict"] == "accepted"
+
+
+async def claimed_by(client: httpx2.AsyncClient, how: str) -> dict[str, Any]:
+    """Claim a job of queue a, and return what the worker is told of it."""
+    if how == "next":
+        claimed: dict[str, Any] = (await client.get("/jobs/next?worker_id=w&queue=a")).json()
+    elif how == "claims":
+        [claimed] = (await client.post("/claims", json={"worker_id": "w", "queues": ["a"]})).json()["data"]
+    else:
+        claiming = {"request_id": "r:1", "queues": ["a"], "limit": 1}
+        [claimed] = (await client.post("/exchange", json={"worker_id": "w", "claim": claiming})).json()["claims"]
+    return claimed
+
+
+@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
+async def test_a_worker_for_one_queue_does_not_get_into_others_by_the_token_of_a_job(
+    master: httpx2.AsyncClient, clients: Clients, how: str
+) -> None:
+    """[Jobs of the first key had a token for all queues, whoever ran them: and so commands on all other workers.]"""
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}, JOB]})).json()["id"]
+    worker = await clients("work", queues=("a",))
+    job = await clients.knowing((await claimed_by(worker, how))["more"]["token"])
+    own = {"command": "true", "queue": "a", "name": "own"}
+    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [own]})).status_code == 201
+    for fields in ({"queue": "b"}, {"queue": "default"}, {"queue": "a", "unique": {"key": "b:x"}}):
+        refused = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true"} | fields]})
+        assert refused.status_code == 403, fields
+    assert {one["queue"] for one in (await job.get(f"/workflows/{flow}")).json()["jobs"]} == {"a"}
+
+
+@pytest.mark.parametrize("how", ["next", "claims", "exchange"])
+async def test_a_worker_for_all_queues_has_what_the_submitter_has(
+    master: httpx2.AsyncClient, clients: Clients, how: str
+) -> None:
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    job = await clients.knowing((await claimed_by(await clients("work"), how))["more"]["token"])
+    assert (await job.post(f"/workflows/{flow}/jobs", json={"jobs": [JOB]})).status_code == 201
+
+
+async def test_a_token_ends_with_the_key_that_its_job_was_claimed_with(
+    app: DocumentedApi, store: Store, master: httpx2.AsyncClient, clients: Clients
+) -> None:
+    flow = (await master.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    key = await clients.key("work", queues=("a",))
+    job = await clients.knowing((await claimed_by(await clients.knowing(key), "claims"))["more"]["token"])
+    assert (await job.get(f"/workflows/{flow}")).status_code == 200
+    await store.access.revoke(id_in(key) or "")
+    app.state.context.ring.forget(id_in(key))
+    assert (await job.get(f"/workflows/{flow}")).status_code == 401
+
+
+async def test_a_token_opens_the_queues_only_that_submitter_and_worker_have_both(clients: Clients) -> None:
+    submitter = await clients(*ALL, queues=("a", "b", "c"))
+    flow = (await submitter.post("/workflows", json={"jobs": [{"command": "true", "queue": "a"}]})).json()["id"]
+    worker = await clients("work", queues=("a", "b", "d"))
+    token = (await claimed_by(worker, "claims"))["more"]["token"]
+    job = await clients.knowing(token)
+    for queue, status in (("a", 201), ("b", 201), ("c", 403), ("d", 403)):
+        added = await job.post(f"/workflows/{flow}/jobs", json={"jobs": [{"command": "true", "queue": queue}]})
+        assert added.status_code == status, queue
+    words = token.split(".")
+    for forged in (".".join([*words[:5], words[6]]), ".".join([*words[:5], "0" * 22, words[6]])):
+        assert (await (await clients.knowing(forged)).get(f"/workflows/{flow}")).status_code == 401
+
+
+async def test_cancels_of_jobs_in_other_queues_are_not_told(
+    app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, wait_until: Any
+) -> None:
+    """Whoever asks says himself which worker it is."""
+    jobs = [(await foreign(store)).id, (await limited.post("/jobs", json={"command": "x", "queue": "a"})).json()["id"]]
+    for queue in ("b", "a"):
+        await claim(store, queues=[queue], worker="w1")
+    board = app.state.context.cancels
+    await limited.get("/cancels?worker_id=w1")
+    for job in jobs:
+
+        async def heard(job: str = job) -> bool:
+            await store.cancel(job)
+            return job in board._boxes["w1"].fences.values()
+
+        await wait_until(heard)
+    told = (await limited.get("/cancels?worker_id=w1")).json()["data"]
+    assert [one["id"] for one in told] == jobs[1:]
+
+
+async def test_a_worker_of_other_queues_is_neither_seen_nor_taken_off_the_list(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    await master.post("/heartbeats", json={"worker": {"id": "theirs", "host": "secret", "queues": ["a", "b"]}})
+    for method, path in (("GET", ""), ("POST", "/heartbeat"), ("DELETE", ""), ("POST", "/drain")):
+        refused = await limited.request(method, f"/workers/theirs{path}")
+        assert refused.status_code in {403, 404}, (method, path)
+        assert "secret" not in refused.text
+    assert (await master.get("/workers/theirs")).json()["host"] == "secret"
+    assert (await limited.post("/workers/register", json={"id": "mine"})).json()["queues"] == ["a"]
+    assert (await limited.post("/workers/mine/heartbeat")).status_code == 200
+    assert (await limited.delete("/workers/mine")).status_code == 204
