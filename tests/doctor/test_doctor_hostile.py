@@ -60,3 +60,26 @@ async def test_what_was_found_is_told_with_its_beginning_however_long_it_is(benc
     assert {"leaked-lock", "malformed", "stray-member"} <= {fault.code for fault in found}
     assert max(len(fault.detail) for fault in found) <= 200
     assert {fault.code for fault in (await store.doctor.examine(repair=True)).faults} == set()
+
+
+@pytest.mark.damaged
+async def test_a_schedule_that_has_forgotten_its_next_time_has_the_same_again(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    key = bench.keys.schedule("nightly")
+    before = await bench.client.hget(key, "next")
+    await bench.client.hdel(key, "next")
+    await bench.client.zrem(bench.keys.schedules_due, "nightly")
+    assert await patient.faults() == {"not-due": "schedule nightly"}
+    assert await patient.faults(repair=True) == {}
+    assert await bench.client.hget(key, "next") == before
+    assert await bench.client.zscore(bench.keys.schedules_due, "nightly") == int(before)
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize(
+    ("field", "value"), [("cron", "x"), ("dst", "often"), ("timezone", "Nowhere"), ("next", "soon")]
+)
+async def test_a_schedule_that_can_not_be_read_is_told_of(bench: Bench, field: str, value: str) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.hset(bench.keys.schedule("nightly"), field, value)
+    assert (await patient.faults(repair=True)).get("unreadable") == "schedule nightly"
