@@ -169,6 +169,19 @@ do
     end
   end
 
+  -- `<ms> <version> <schedule>`: one that has no next time, but should have this one.
+  function INSPECT.occurrence(item, fault)
+    local at, version, name = string.match(item, '^(%d+) (%S+) (.+)$')
+    local key = P .. 'schedule:' .. name
+    local row = redis.call('HMGET', key, 'next', 'queued', 'paused', 'version')
+    if row[4] == version and not (row[1] or row[2] or row[3]) then
+      fault('not-due', 'its next time is missing', function()
+        redis.call('HSET', key, 'next', at)
+        redis.call('ZADD', P .. 'schedules:due', at, name)
+      end)
+    end
+  end
+
   -- A bulk action, by its id.
   function INSPECT.action(id, fault)
     local state = redis.call('HGET', P .. 'action:' .. id, 'state')

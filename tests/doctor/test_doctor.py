@@ -175,6 +175,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("not-due", removed_from("due", "later")),
     ("not-due", deleted("schedules:due")),
     ("not-due", schedules_that_are_never_due),
+    ("not-due", field("schedule:nightly", "next", None)),
     ("stuck-walk", told_nobody),
     ("stuck-walk", stop_that_nobody_goes_on_with),
     ("stale-edge", ended_without_telling),

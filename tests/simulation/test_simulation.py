@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.plants import PLANTS
+from simulation.plants import PLANTS, Edit
 from simulation.run import run
 
 ROOT = Path(__file__).parents[2]
@@ -41,3 +41,9 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     }
     assert len(said) == 1
     assert f"digest {run(7).digest:08x}".encode() in said.pop()
+
+
+def test_a_bug_that_can_not_be_built_in_counts_as_none_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PLANTS, "misfit", (Edit("reap.lua", "text that stands nowhere", ""),))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="stands 0 times in reap"):
+        run(0, "misfit")

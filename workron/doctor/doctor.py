@@ -1,7 +1,7 @@
 """One examination: all keys, all counts, all lists that are long."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,8 +10,10 @@ from workron.doctor.faults import Fault
 from workron.doctor.inspector import Inspector, text_of
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
-from workron.errors import StoreBroken
+from workron.errors import InvalidRequest, StoreBroken
 from workron.keys import Keys
+from workron.schedules.book import ScheduleBook
+from workron.schedules.plan import times_of
 from workron.scripts import Scripts
 
 _TRIES: Final = 5
@@ -77,6 +79,7 @@ class Doctor:
     async def _look(self, inspector: Inspector) -> tuple[Walk, str]:
         walk = Walk(self._connection, self._keys, inspector)
         await walk.run()
+        await self._look_at_schedules(walk.schedules, inspector)
         if any(fault.code in _HIDE_JOBS for fault in inspector.faults):
             return walk, "some jobs could not be found or read: mend that first"
         for _ in range(_TRIES):
@@ -95,6 +98,23 @@ class Doctor:
             await self._search_long_lists(walk, tally, inspector)
             return walk, ""
         return walk, "more happens than can be followed: try again when less is going on"
+
+    async def _look_at_schedules(self, names: Sequence[str], inspector: Inspector) -> None:
+        """Find those that can't be read, and those that have forgotten when their next time is: their words say it."""
+        book = ScheduleBook(self._connection, self._keys, self._scripts)
+        for name in names:
+            try:
+                schedule, _ = await book.look(name)
+                next_ms = schedule and times_of(schedule).after(schedule.last_at_ms or schedule.updated_at_ms)
+            except (StoreBroken, InvalidRequest, ValueError, LookupError) as error:
+                inspector.add("unreadable", f"schedule {name}", f"put it anew: {error!s:.100}")
+            else:
+                if (
+                    schedule
+                    and next_ms
+                    and not (schedule.definition.paused or schedule.next_at_ms or schedule.queued_at_ms)
+                ):
+                    await inspector.ask("occurrence", [f"{next_ms} {schedule.version} {name}"])
 
     async def _search_long_lists(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
         """Have pending jobs searched for that were not seen in the long lists of their queue, in two readings."""

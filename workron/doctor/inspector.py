@@ -18,6 +18,7 @@ _ABOUT: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "waiting": lambda words: f"job {words[2]}",
     "turn": lambda words: f"job {words[0]}",
     "totals": lambda _: "meta",
+    "occurrence": lambda words: f"schedule {words[2]}",
     "member": lambda words: words[1],
     "lasting": lambda words: words[1],
     "type": lambda words: words[1],
@@ -56,7 +57,7 @@ class Inspector:
 
 def _faults(what: str, found: Iterable[Any]) -> Iterator[Fault]:
     for item, code, detail, mended in found:
-        words = _shown(item).split(" ", {"waiting": 2, "count": 3}.get(what, 1))
+        words = _shown(item).split(" ", {"waiting": 2, "occurrence": 2, "count": 3}.get(what, 1))
         about = _ABOUT[what](words) if what in _ABOUT else f"{what} {_shown(item)}"
         yield Fault(code.decode(), about, _shown(detail), bool(mended))
 

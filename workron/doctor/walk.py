@@ -34,6 +34,7 @@ class Walk:
         """Hashes of counts: of queues, workflows, arrays and concurrency keys; without the prefix."""
         self.workflows: list[str] = []
         """What is to be asked about them when the counts are right."""
+        self.schedules: list[str] = []
         self.long_lists: list[str] = []
         """Lists of pending jobs that are too long to be searched for each of them."""
 
@@ -68,6 +69,7 @@ class Walk:
                 await self._note(name, shape, asks)
         await self._edges(asks.pop("child", []))
         self.workflows += asks.pop("workflow", [])
+        self.schedules += asks.get("schedule", [])
         for what, items in asks.items():
             await self._inspector.ask(what, items)
 
