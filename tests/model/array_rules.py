@@ -40,7 +40,7 @@ class ArrayRules(SubmitRules):
     @precondition(lambda self: self.model.arrays)
     @rule(which=PICK, what=st.sampled_from(["cancel", "retry"]), places=PLACES, lost=LOST, dies=LOST)
     def steer_tasks(self, which: int, what: str, places: list[int], lost: bool, dies: bool) -> None:
-        name = self.pick(list(self.model.arrays), which)
+        name = self.pick(self._arrays_for(what) or list(self.model.arrays), which)
 
         async def real() -> Any:
             return await (self.store.cancel_tasks if what == "cancel" else self.store.retry_tasks)(name, places)
@@ -49,10 +49,20 @@ class ArrayRules(SubmitRules):
             f"{what} tasks {places} of {name}", real, lambda: self.model.steer_tasks(name, what, places), lost, dies
         )
 
+    def _arrays_for(self, what: str) -> list[str]:
+        """Return those that can take it: what runs can be cancelled, what has not succeeded retried."""
+        arrays = [(name, array, self.model.tasks_counted(array)) for name, array in self.model.arrays.items()]
+        if what == "cancel":
+            return [name for name, array, _ in arrays if array.started and not self.model.jobs[name].ended]
+        if what == "retry":
+            return [name for name, array, counts in arrays if array.started and counts["failed"] + counts["cancelled"]]
+        return [name for name, _, _ in arrays if self.model.jobs[name].ended]
+
     @precondition(lambda self: self.model.arrays)
     @rule(which=PICK, what=st.sampled_from(["cancel", "retry", "retry", "delete"]), lost=LOST, dies=LOST)
     def steer_array(self, which: int, what: str, lost: bool, dies: bool) -> None:
-        self._steer(self.pick(list(self.model.arrays), which), what, lost, dies and what != "delete")
+        among = self._arrays_for(what) if which % 2 else list(self.model.arrays)
+        self._steer(self.pick(among or list(self.model.arrays), which), what, lost, dies and what != "delete")
 
     @precondition(lambda self: self.made_tasks())
     @rule(which=PICK, what=st.sampled_from(["cancel", "retry", "retry", "delete"]), lost=LOST)

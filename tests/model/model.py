@@ -1,13 +1,14 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
-    state → transitions → arrays → graph → tasks → submitting → steering → parking → model     read them in this order
+    state → transitions → arrays → graph → tasks → submitting → staging → steering → parking → model
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
 left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
-that it may be so.
+that it may be so. Of parked claims it is told, too, whom the store serves (`hear_of`).
 
-Not in it: schedules, output and progress, submissions of more than one call, retention; arrays of more tasks than are
-made at once (1,000) or in one call (100).
+Not in it: schedules; output and progress, on which nothing else depends; retention; arrays of more tasks than are made
+at once (1,000) or in one call (100); submissions of several calls whose caller dies when they are open, or that were left
+unopened with unique keys or edges to other jobs; restarts of the server.
 """
 
 from typing import Any

@@ -2,15 +2,16 @@
 
 from typing import Any, Final
 
+from builders import SUCCESS
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.model.bridge import MINUTE
 from tests.model.driver import LOST, PICK
-from tests.model.specs import QUEUES
+from tests.model.specs import FAILURES, QUEUES
 from tests.model.worker_rules import WorkerRules
 from workron import decode
-from workron.models import ClaimRequest
+from workron.models import ClaimRequest, Outcome
 
 INBOXES: Final = ("a", "b", "api")
 """Of two workers that ask for themselves, and of a server that asks for others."""
@@ -35,6 +36,14 @@ class ParkRules(WorkerRules):
         request = f"boot:{next(self.numbers)}"
         self.asked.append(ClaimRequest(worker, queues, limit, request, minutes * MINUTE, inbox))
         self.claim_by(self.asked[-1], lost)
+
+    @rule(ends=st.lists(st.sampled_from([None, None, FAILURES[1]]), min_size=5, max_size=5))
+    def run_some(self, ends: list[Outcome | None]) -> None:
+        """A worker claims what there is and ends it."""
+        before = len(self.held)
+        self.claim_by(ClaimRequest("b", ["default", "other"], 5, f"boot:{next(self.numbers)}"), False)
+        for (job_id, fence), failure in zip(self.held[before:], ends, strict=False):
+            self.end(job_id, fence, failure or SUCCESS, False)
 
     @precondition(lambda self: self.asked)
     @rule(

@@ -60,7 +60,8 @@ class WorkerRules(Driver):
             before = self.model.jobs.get(job_id)
             waits = before and before.status == "running"
             job = self.run(self.store.jobs([job_id]))[0] if waits else None
-            scheduled = job is not None and job.status is Status.SCHEDULED
+            # It may have been cancelled since by a stop that the same call went on with.
+            scheduled = job is not None and job.status in (Status.SCHEDULED, Status.CANCELLED) and job.run_at_ms
             return self.model.finish(job_id, fence, outcome, job.run_at_ms - self.model.now if scheduled else None)
 
         self.do(f"finish {job_id} {fence} {outcome}", real, model, lost=lost)

@@ -167,7 +167,10 @@ async def test_what_a_task_raises_that_is_being_ended_was_complained_of() -> Non
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
 
     async def fails() -> None:
-        raise StoreUnavailable("away")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise StoreUnavailable("away")
 
     failing = asyncio.create_task(fails())
     await asyncio.sleep(0)
