@@ -7,12 +7,13 @@ long after it was answered. In the end all that is left is run, and has to end.
 from builders import SUCCESS
 
 from tests.model.reaper_rules import ReaperRules
+from tests.model.schedule_rules import ScheduleRules
 from tests.model.steering_rules import SteeringRules
 from tests.model.submit_rules import SubmitRules
 from tests.model.worker_rules import WorkerRules
 
 
-class Machine(SubmitRules, WorkerRules, SteeringRules, ReaperRules):
+class Machine(SubmitRules, WorkerRules, SteeringRules, ScheduleRules, ReaperRules):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:
@@ -32,6 +33,7 @@ class Machine(SubmitRules, WorkerRules, SteeringRules, ReaperRules):
             left = [job for job in self.model.jobs.values() if not job.ended]
             raise AssertionError(f"not ended: {left}")
         self.propagate()
+        self.fire(by_two=False, trouble=None)
         self.all_is_as_the_model_says()
         self.audit()
         self.examine()

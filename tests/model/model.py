@@ -1,17 +1,19 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
     state → transitions → graph → submitting → steering → model         read them in this order
+    scheduling                                                           schedules, which submit
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
 left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
 that it may be so.
 
-Not in it: arrays, schedules, parked claims, rates, output and progress, submissions of more than one call, retention.
+Not in it: arrays, parked claims, rates, output and progress, submissions of more than one call, retention.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from tests.model.scheduling import Book
 from tests.model.state import ENDED, Job, Policy, Queue, must_stop
 from tests.model.steering import Steering
 from workron.models import Outcome, Reason
@@ -28,6 +30,7 @@ class Model(Steering):
         """Worker → its last claim request that got something, what that was, and until when it is known."""
         self.last_pass: int | None = None
         self.reap_after = 0
+        self.book = Book(self)
 
     # --- attempts ---------------------------------------------------------------------------------
 

@@ -1,0 +1,303 @@
+"""The rules of schedules: what people ask of them, and reapers that work on them, alone, two at once, or too late."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from api.schedule_body import expand
+from tests.model.bridge import MINUTE, Trouble
+from tests.model.driver import PICK
+from tests.model.moves import Asked, Move, Other, Put
+from tests.model.reaper_rules import ReaperRules
+from tests.model.schedule_specs import NAMES, Said, says
+from tests.model.state import Refused
+from workron import ids
+from workron.errors import Conflict, IdempotencyConflict, NotFound
+from workron.models import Submitted
+from workron.schedules import occurrence
+from workron.schedules.firing import Firing
+from workron.schedules.models import Overlap
+from workron.schedules.plan import Kind
+from workron.store import Store
+
+Drawn = tuple[str, int, str] | None
+"""What goes wrong, after how many calls, and what is done in between."""
+Act = tuple[Callable[[], Awaitable[Any]], Callable[[], object]]
+"""Something to be done, and what the model does when its call is made."""
+
+NAME: Final = st.sampled_from(NAMES)
+
+
+def _troubles(calls: Sequence[int]) -> st.SearchStrategy[Drawn]:
+    ways = st.sampled_from(["lost", "twice", "meanwhile", "meanwhile", "meanwhile, twice"])
+    between = st.sampled_from(["fire", "fire", "put", "pause", "resume", "delete", "cancel"])
+    return st.one_of(*[st.none()] * 3, st.tuples(ways, st.sampled_from(calls), between))
+
+
+TROUBLE: Final = _troubles([0])
+IN_A_PASS: Final = _troubles([0, 0, 1, 1, 2, 3])
+
+
+def nothing() -> None:
+    """What a reaper does follows from the calls that it makes."""
+
+
+class Reaper(Firing):
+    """One that can be waited for, also when it broke off: what it has begun goes on."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, expand)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def _work_on(self, name: str) -> int:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        return await super()._work_on(name)
+
+    async def pass_over(self) -> int:
+        try:
+            return (await self.fire()).started
+        finally:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def run_by_hand(store: Store, name: str, at: int, key: str) -> Submitted:
+    """As the API does it."""
+    salt = ids.new_id()
+    for _ in range(10):
+        seen = await store.schedules.get(name)
+        work = expand(seen.definition)
+        with suppress(IdempotencyConflict):  # it was changed meanwhile
+            return await occurrence.submit(store, seen, work, kind=Kind.RUN, at_ms=at, salt=salt, key=key)
+    raise AssertionError("a run by hand does not come through")
+
+
+class ScheduleRules(ReaperRules):
+    """All that can be asked of schedules, and what their reapers do."""
+
+    # --- people -----------------------------------------------------------------------------------
+
+    @initialize(asked=st.lists(says, max_size=2))
+    def begin_schedules(self, asked: list[Said]) -> None:
+        for name, said in zip(NAMES, asked, strict=False):
+            self._put(name, said, False)
+
+    @rule(name=NAME, said=says, keep_paused=st.booleans(), trouble=TROUBLE)
+    def put(self, name: str, said: Said, keep_paused: bool, trouble: Drawn) -> None:
+        self._put(name, said, keep_paused, trouble)
+
+    def _put(self, name: str, said: Said, keep_paused: bool, trouble: Drawn = None) -> None:
+        what = f"put schedule {name} {said}, keep paused {keep_paused}"
+        real, act = self._putting(self.store, name, said, keep_paused)
+
+        def answer(moves: Sequence[Move]) -> bool | None:
+            own = [move for move in moves if isinstance(move, Put) and move.by == 1]
+            return bool(own[-1].answer[1])
+
+        self._ask(what, real, act, answer, trouble)
+
+    @rule(name=NAME, paused=st.booleans(), trouble=TROUBLE)
+    def pause(self, name: str, paused: bool, trouble: Drawn) -> None:
+        real, act = self._pausing(self.store, name, paused)
+
+        def answer(_: Sequence[Move]) -> bool:
+            return self.model.book.known(name).said.paused
+
+        self._ask(f"pause schedule {name}, {paused}", real, act, answer, trouble)
+
+    @rule(name=NAME, trouble=TROUBLE)
+    def delete_schedule(self, name: str, trouble: Drawn) -> None:
+        real, act = self._deleting(self.store, name)
+
+        def answer(moves: Sequence[Move]) -> None:
+            if [move.answer for move in moves if isinstance(move, Other) and move.by == 1][-1] == "UNKNOWN":
+                raise Refused("NotFound")
+
+        self._ask(f"delete schedule {name}", real, act, answer, trouble)
+
+    @rule(name=NAME, key=st.sampled_from(["-", "-", "k"]), trouble=TROUBLE)
+    def run_schedule(self, name: str, key: str, trouble: Drawn) -> None:
+        async def real() -> Any:
+            submitted = await run_by_hand(self.store, name, self.model.now, key)
+            return submitted.ids, submitted.repeated, submitted.returned
+
+        def answer(moves: Sequence[Move]) -> Any:
+            asked = [move for move in moves if isinstance(move, Asked) and (move.by, move.kind) == (1, "run")]
+            return self._answer_of_run(name, asked)
+
+        self._ask(f"run schedule {name}, key {key}", real, nothing, answer, trouble)
+
+    def _answer_of_run(self, name: str, asked: Sequence[Asked]) -> Any:
+        if not asked or asked[-1].answer == ("MISMATCH",):
+            assert name not in self.model.book.schedules
+            raise Refused("NotFound")
+        match asked[-1].answer:
+            case ("STORED", _):
+                return tuple(asked[-1].ids), False, False
+            case ("RETURNED", holder):
+                return (holder,), False, True
+            case ("REPEATED", first, size, _):
+                return tuple(ids.ids_from(first, int(size))), True, False
+            case ("HELD", holder, _):
+                raise Refused("UniqueConflict", holder)
+            case _:
+                raise Refused("QueueFull")
+
+    # --- reapers ----------------------------------------------------------------------------------
+
+    @rule(by_two=st.booleans(), trouble=IN_A_PASS)
+    def fire(self, by_two: bool, trouble: Drawn) -> None:
+        """One pass, or two at once."""
+        whole = False
+
+        async def real() -> Any:
+            nonlocal whole
+            whole = False
+            reapers = [Reaper(self.store), Reaper(self.bridge.other_store)][: 1 + by_two]
+            passes = await asyncio.gather(*(reaper.pass_over() for reaper in reapers), return_exceptions=True)
+            for one in passes:
+                if isinstance(one, BaseException):
+                    raise one
+            whole = True
+            return sum(one for one in passes if isinstance(one, int)) if trouble is None else None
+
+        def answer(moves: Sequence[Move]) -> int | None:
+            if whole:
+                self.model.book.nothing_is_left(moves)
+            asked = [move for move in moves if isinstance(move, Asked)]
+            return sum(move.answer[0] == "STORED" for move in asked) if trouble is None else None
+
+        self._ask(f"fire{' by two' if by_two else ''}", real, nothing, answer, trouble)
+
+    @precondition(lambda self: self._waiting())
+    @rule(which=PICK, more=st.sampled_from([0, 0, 1, 2, 5, 41]), by_two=st.booleans(), trouble=IN_A_PASS)
+    def wait_and_fire(self, which: int, more: int, by_two: bool, trouble: Drawn) -> None:
+        """The time of an occurrence comes."""
+        self._wait_for(which, more)
+        self.fire(by_two, trouble)
+
+    @precondition(lambda self: self._waiting())
+    @rule(which=PICK, said=says, change=st.sampled_from(["work", "work", "all", "pause", "delete"]), trouble=TROUBLE)
+    def change_what_is_due(self, which: int, said: Said, change: str, trouble: Drawn) -> None:
+        """The time of an occurrence has come, and its schedule is changed before anybody looks."""
+        name = self._wait_for(which, 1)
+        if change == "work":
+            said = replace(said, line=self.model.book.schedules[name].said.line)
+        if change == "pause":
+            self.pause(name, True, trouble)
+            self.pause(name, False, None)
+        if change == "delete":
+            self.delete_schedule(name, trouble)
+        if change != "pause":
+            self._put(name, said, True)
+        self.fire(False, None)
+
+    def _waiting(self) -> list[str]:
+        return [name for name, schedule in self.model.book.schedules.items() if schedule.next is not None]
+
+    def _wait_for(self, which: int, more: int) -> str:
+        name = self.pick(self._waiting(), which)
+        ahead = (self.model.book.schedules[name].next or 0) - self.model.now
+        self.pass_time(max(0, -(-ahead // MINUTE)) + more)
+        return str(name)
+
+    @precondition(lambda self: self.bridge.trace.sent)
+    @rule(which=PICK)
+    def come_late(self, which: int) -> None:
+        """A call for an occurrence comes once more, when it has long been made."""
+        command = self.pick(self.bridge.trace.sent, which)
+
+        async def real() -> None:
+            self.bridge.trace.taken()
+            await self.bridge.connection.call(*command)
+
+        def model() -> None:
+            self.model.book.replay(self.bridge.trace.taken(), {}, planned=False)
+
+        self.do(f"once more: {command[5:]}", real, model, again=False)
+        self._note_jobs()
+
+    # --- calls with something that goes wrong -----------------------------------------------------
+
+    def _ask(
+        self,
+        what: str,
+        real: Callable[[], Awaitable[Any]],
+        act: Callable[[], object],
+        answer: Callable[[Sequence[Move]], Any],
+        drawn: Drawn,
+    ) -> None:
+        """Make a call that does `act` by one call of its own; `answer`: the model's, to all that was asked."""
+        acts, trouble = {1: act}, None
+        if drawn is not None:
+            way, calls, between = drawn
+            other, acts[2] = self._between(between)
+            trouble = Trouble(calls, "lost" in way, "twice" in way, other if "meanwhile" in way else None)
+
+        async def fresh() -> Any:
+            self.bridge.trace.taken()
+            return await real()
+
+        def model() -> Any:
+            moves = self.bridge.trace.taken()
+            self.model.book.replay(moves, acts)
+            return answer(moves)
+
+        self.bridge.connection.trouble = trouble
+        self.do(f"{what}; trouble: {drawn}", fresh, model)
+        self.bridge.connection.trouble = None
+        self._note_jobs()
+
+    def _note_jobs(self) -> None:
+        self.ids += [one for one in self.model.jobs if one not in self.ids]
+        self.workflows += [one for one in self.model.workflows if one not in self.workflows]
+
+    def _between(self, what: str) -> Act:
+        """Something that another store does in between, by one call if it is no pass."""
+        name = self.pick(list(self.model.book.schedules) or [NAMES[0]], len(self.calls))
+        schedule, store = self.model.book.schedules.get(name), self.bridge.other_store
+        active = [job for job in map(self.model.jobs.get, schedule.active if schedule else ()) if job]
+        if what == "fire":
+            real, act = Reaper(store).pass_over, nothing
+        elif what == "put" and schedule:
+            real, act = self._putting(store, name, replace(schedule.said, overlap=Overlap.SKIP), True)
+        elif what in ("pause", "resume"):
+            real, act = self._pausing(store, name, what == "pause")
+        elif what == "cancel" and active and not active[-1].children:
+            real, act = self._cancelling(store, active[-1].id)
+        else:
+            real, act = self._deleting(store, name)
+
+        async def quietly() -> None:
+            with suppress(NotFound, Conflict):
+                await real()
+
+        return quietly, act
+
+    def _putting(self, store: Store, name: str, said: Said, keep_paused: bool) -> Act:
+        async def real() -> bool:
+            return (await store.schedules.put(name, said.definition(), keep_paused=keep_paused))[1]
+
+        return real, lambda: self.model.book.put(name, said, keep_paused=keep_paused)
+
+    def _pausing(self, store: Store, name: str, paused: bool) -> Act:
+        async def real() -> bool:
+            return (await store.schedules.pause(name, paused=paused)).definition.paused
+
+        return real, lambda: self.model.book.pause(name, paused)
+
+    def _deleting(self, store: Store, name: str) -> Act:
+        return lambda: store.schedules.delete(name), lambda: self.model.book.delete(name)
+
+    def _cancelling(self, store: Store, job_id: str) -> Act:
+        def act() -> None:
+            with suppress(Refused):
+                self.model.cancel(job_id)
+
+        return lambda: store.cancel(job_id), act
