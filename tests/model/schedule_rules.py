@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tests.model.driver import PICK
 from tests.model.moves import Asked, Move, Other, Put
 from tests.model.reaper_rules import ReaperRules
 from tests.model.schedule_specs import NAMES, Said, says
+from tests.model.scheduling import Schedule
 from tests.model.state import Refused
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
@@ -41,6 +43,10 @@ def _troubles(calls: Sequence[int]) -> st.SearchStrategy[Drawn]:
 
 TROUBLE: Final = _troubles([0])
 IN_A_PASS: Final = _troubles([0, 0, 1, 1, 2, 3])
+MORE: Final = st.sampled_from([0, 0, 0, 1, 2, 5, 41])
+"""Minutes in which nobody looks."""
+AFTER: Final = st.sampled_from(["", "end", "end", "run", "again"])
+TURNS: Final = st.lists(st.tuples(MORE, AFTER), min_size=1, max_size=4)
 
 
 def nothing() -> None:
@@ -83,7 +89,7 @@ class ScheduleRules(ReaperRules):
 
     # --- people -----------------------------------------------------------------------------------
 
-    @initialize(asked=st.lists(says, max_size=2))
+    @initialize(asked=st.lists(says, min_size=1, max_size=2))
     def begin_schedules(self, asked: list[Said]) -> None:
         for name, said in zip(NAMES, asked, strict=False):
             self._put(name, said, False)
@@ -176,26 +182,59 @@ class ScheduleRules(ReaperRules):
         self._ask(f"fire{' by two' if by_two else ''}", real, nothing, answer, trouble)
 
     @precondition(lambda self: self._waiting())
-    @rule(which=PICK, more=st.sampled_from([0, 0, 1, 2, 5, 41]), by_two=st.booleans(), trouble=IN_A_PASS)
-    def wait_and_fire(self, which: int, more: int, by_two: bool, trouble: Drawn) -> None:
-        """The time of an occurrence comes."""
-        self._wait_for(which, more)
-        self.fire(by_two, trouble)
+    @rule(which=PICK, turns=TURNS)
+    def go_on_for_a_while(self, which: int, turns: list[tuple[int, str]]) -> None:
+        self._go_on(which, turns, False, None)
+
+    @precondition(lambda self: self._waiting())
+    @rule(which=PICK, turns=TURNS, by_two=st.booleans(), trouble=IN_A_PASS)
+    def go_on_with_trouble(self, which: int, turns: list[tuple[int, str]], by_two: bool, trouble: Drawn) -> None:
+        self._go_on(which, turns, by_two, trouble)
+
+    def _go_on(self, which: int, turns: list[tuple[int, str]], by_two: bool, trouble: Drawn) -> None:
+        """The times of some occurrences come; what was started ends, or not, or is asked for by hand."""
+        for more, after in turns:
+            if not self._waiting():
+                break
+            name = self._wait_for(which, more)
+            self.fire(by_two, trouble)
+            self._after(name, after)
+
+    def _after(self, name: str, what: str) -> None:
+        schedule = self.model.book.schedules.get(name)
+        if schedule and what == "end":
+            for job_id in self._active_jobs(schedule):
+                self.do(f"cancel {job_id}", partial(self._cancelled, job_id), partial(self.model.cancel, job_id))
+            self.fire(False, None)
+        elif schedule and what == "run":
+            self.run_schedule(name, "-", None)
+        elif what == "again":
+            self.fire(False, None)
+
+    async def _cancelled(self, job_id: str) -> str:
+        return (await self.store.cancel(job_id)).value
+
+    def _active_jobs(self, schedule: Schedule) -> list[str]:
+        jobs = [job for job in map(self.model.jobs.get, schedule.active) if job]
+        flows = [flow for flow in (self.model.workflows.get(run[1:]) for run in schedule.active) if flow]
+        jobs += [job for flow in flows for job in map(self.model.jobs.get, flow.jobs) if job]
+        return [job.id for job in jobs if not job.ended]
 
     @precondition(lambda self: self._waiting())
     @rule(which=PICK, said=says, change=st.sampled_from(["work", "work", "all", "pause", "delete"]), trouble=TROUBLE)
     def change_what_is_due(self, which: int, said: Said, change: str, trouble: Drawn) -> None:
-        """The time of an occurrence has come, and its schedule is changed before anybody looks."""
+        """The time of an occurrence has come, and its schedule is changed before anybody looks, or just then."""
         name = self._wait_for(which, 1)
         if change == "work":
             said = replace(said, line=self.model.book.schedules[name].said.line)
         if change == "pause":
             self.pause(name, True, trouble)
             self.pause(name, False, None)
-        if change == "delete":
+        elif change == "delete":
             self.delete_schedule(name, trouble)
-        if change != "pause":
             self._put(name, said, True)
+        else:
+            self._put(name, said, True, trouble)
         self.fire(False, None)
 
     def _waiting(self) -> list[str]:
