@@ -42,7 +42,7 @@ LINES: Final = [
     Line("*/5 * * * *", range(0, 60, 5), dst=Dst.TWICE),
     Line("*/20 * * * *", range(0, 60, 20)),
     Line("7,37 * * * *", (7, 37)),
-    Line("* * * * *"),
+    Line("*/3 * * * *", range(0, 60, 3)),
     Line("0 * * * *", (0,), timezone="Asia/Kolkata", ahead=330),
-    Line("15 2 * * 1-5", (15,), (2,), range(1, 6)),
+    Line("15 4-6 * * 1-5", (15,), range(4, 7), range(1, 6)),
 ]

@@ -20,7 +20,7 @@ class Machine(SubmitRules, WorkerRules, SteeringRules, ScheduleRules, ReaperRule
         """Run what is left: everything ends then, and is as the model says."""
         for queue in ("default", "other"):
             self.gate(queue, {"paused": False, "max_running": None})
-        for _ in range(15):
+        for _ in range(15 + len(self.model.jobs)):  # of a concurrency key, one runs at a time
             if all(job.ended for job in self.model.jobs.values()):
                 break
             self.propagate()

@@ -107,14 +107,10 @@ class Model(Steering):
     def finish(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None = None) -> tuple[str, str | None]:
         """Record how an attempt ended, under its fence. `wait_ms`: how long the store has the next one wait."""
         job = self.jobs.get(job_id)
-        if job is None:
-            return "unknown", None
-        if not self._running([(job_id, fence)]):
-            if job.ended and job.fence == fence:
-                return "recorded", job.status
-            return (
-                ("recorded", job.earlier[1]) if job.earlier and job.earlier[0] == fence else ("lease_lost", job.status)
-            )
+        if job is None or not self._running([(job_id, fence)]):
+            answer = self._too_late(job, fence)
+            self.propagate()
+            return answer
         least, most, final = self._wait_after(job, outcome)
         status = self._conclude(
             job, self._told(outcome, fence) | {"final": final}, most if wait_ms is None else wait_ms
@@ -125,6 +121,15 @@ class Model(Steering):
         self._settle()
         self.propagate()
         return "accepted", status
+
+    def _too_late(self, job: Job | None, fence: int) -> tuple[str, str | None]:
+        if job is None:
+            return "unknown", None
+        if job.ended and job.fence == fence:
+            return "recorded", job.status
+        if job.earlier and job.earlier[0] == fence:
+            return "recorded", job.earlier[1]
+        return "lease_lost", job.status
 
     def _told(self, outcome: Outcome, fence: int) -> dict[str, Any]:
         said = {name: getattr(outcome, name) for name in ("reason", "exit_code", "signal", "error", "result")}

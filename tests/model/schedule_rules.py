@@ -17,7 +17,7 @@ from tests.model.moves import Asked, Move, Other, Put
 from tests.model.reaper_rules import ReaperRules
 from tests.model.schedule_specs import NAMES, Said, says
 from tests.model.scheduling import Schedule
-from tests.model.state import Refused
+from tests.model.state import WAITING, Refused
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
 from workron.models import Submitted
@@ -43,9 +43,11 @@ def _troubles(calls: Sequence[int]) -> st.SearchStrategy[Drawn]:
 
 TROUBLE: Final = _troubles([0])
 IN_A_PASS: Final = _troubles([0, 0, 1, 1, 2, 3])
-MORE: Final = st.sampled_from([0, 0, 0, 1, 2, 5, 41])
+MORE: Final = st.sampled_from([0, 0, 0, 1, 2, 12, 41])
 """Minutes in which nobody looks."""
-AFTER: Final = st.sampled_from(["", "end", "end", "run", "again"])
+LONGEST: Final = 60
+"""Minutes to wait for an occurrence: in them, others come."""
+AFTER: Final = st.sampled_from(["", "end", "end", "run", "again", "full"])
 TURNS: Final = st.lists(st.tuples(MORE, AFTER), min_size=1, max_size=4)
 
 
@@ -210,6 +212,22 @@ class ScheduleRules(ReaperRules):
             self.run_schedule(name, "-", None)
         elif what == "again":
             self.fire(False, None)
+        elif schedule and what == "full":
+            self._with_a_full_queue(schedule)
+
+    def _with_a_full_queue(self, schedule: Schedule) -> None:
+        """A time comes when no more jobs may wait in a queue of its jobs than do."""
+        queue = schedule.said.work.jobs[0]["queue"]
+        waiting = sum(job.queue == queue and job.status in WAITING for job in self.model.jobs.values())
+        for most in (max(1, waiting), None):
+            model = partial(self.model.gate, queue, {"max_pending": most})
+            self.do(f"limit {queue} to {most}", partial(self._limit, queue, most), model, again=False)
+            ahead = (schedule.next or 0) - self.model.now
+            self.pass_time(min(max(0, -(-ahead // MINUTE)), LONGEST))
+            self.fire(False, None)
+
+    async def _limit(self, queue: str, most: int | None) -> None:
+        await self.store.limit_queue(queue, most)
 
     async def _cancelled(self, job_id: str) -> str:
         return (await self.store.cancel(job_id)).value
@@ -221,7 +239,12 @@ class ScheduleRules(ReaperRules):
         return [job.id for job in jobs if not job.ended]
 
     @precondition(lambda self: self._waiting())
-    @rule(which=PICK, said=says, change=st.sampled_from(["work", "work", "all", "pause", "delete"]), trouble=TROUBLE)
+    @rule(
+        which=PICK,
+        said=says,
+        change=st.sampled_from(["work", "work", "all", "pause", "delete"]),
+        trouble=st.one_of(st.just(("meanwhile", 0, "fire")), TROUBLE),
+    )
     def change_what_is_due(self, which: int, said: Said, change: str, trouble: Drawn) -> None:
         """The time of an occurrence has come, and its schedule is changed before anybody looks, or just then."""
         name = self._wait_for(which, 1)
@@ -243,7 +266,7 @@ class ScheduleRules(ReaperRules):
     def _wait_for(self, which: int, more: int) -> str:
         name = self.pick(self._waiting(), which)
         ahead = (self.model.book.schedules[name].next or 0) - self.model.now
-        self.pass_time(max(0, -(-ahead // MINUTE)) + more)
+        self.pass_time(min(max(0, -(-ahead // MINUTE)), LONGEST) + more)
         return str(name)
 
     @precondition(lambda self: self.bridge.trace.sent)

@@ -17,7 +17,7 @@ from tests.model.machine import Machine
 
 MANY = int(os.environ.get("WORKRON_MODEL_EXAMPLES", "0"))
 STEPS = 30
-IN_CI = {"fake": 15, "valkey": 30, "redis": 30}
+IN_CI = {"fake": 30, "valkey": 60, "redis": 60}
 
 
 @pytest.mark.timeout(600 + MANY * 10)  # a failing example is made small
