@@ -1,13 +1,14 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
     state → transitions → graph → submitting → steering → model         read them in this order
-    scheduling                                                           schedules, which submit
+    cron_lines → scheduling                                             schedules, which submit
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
-left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
-that it may be so.
+left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`, `moves`), and
+it checks that it may be so.
 
-Not in it: arrays, parked claims, rates, output and progress, submissions of more than one call, retention.
+Not in it: arrays, parked claims, rates, output and progress, submissions of more than one call, retention, clocks that
+are set.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The rules of schedules: what people ask of them, and reapers that work on them, alone, two at once, or too late."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -10,27 +9,14 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from api.schedule_body import expand
-from tests.model.bridge import MINUTE, Trouble
+from tests.model.bridge import MINUTE
 from tests.model.driver import PICK
 from tests.model.moves import Asked, Move, Other, Put
-from tests.model.reaper_rules import ReaperRules
+from tests.model.schedule_calls import Drawn, Reaper, ScheduleCalls, nothing, run_by_hand
 from tests.model.schedule_specs import NAMES, Said, says
 from tests.model.scheduling import Schedule
 from tests.model.state import WAITING, Refused
 from workron import ids
-from workron.errors import Conflict, IdempotencyConflict, NotFound
-from workron.models import Submitted
-from workron.schedules import occurrence
-from workron.schedules.firing import Firing
-from workron.schedules.models import Overlap
-from workron.schedules.plan import Kind
-from workron.store import Store
-
-Drawn = tuple[str, int, str] | None
-"""What goes wrong, after how many calls, and what is done in between."""
-Act = tuple[Callable[[], Awaitable[Any]], Callable[[], object]]
-"""Something to be done, and what the model does when its call is made."""
 
 NAME: Final = st.sampled_from(NAMES)
 
@@ -51,42 +37,7 @@ AFTER: Final = st.sampled_from(["", "end", "end", "run", "again", "full"])
 TURNS: Final = st.lists(st.tuples(MORE, AFTER), min_size=1, max_size=4)
 
 
-def nothing() -> None:
-    """What a reaper does follows from the calls that it makes."""
-
-
-class Reaper(Firing):
-    """One that can be waited for, also when it broke off: what it has begun goes on."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, expand)
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    async def _work_on(self, name: str) -> int:
-        task = asyncio.current_task()
-        assert task
-        self._tasks.add(task)
-        return await super()._work_on(name)
-
-    async def pass_over(self) -> int:
-        try:
-            return (await self.fire()).started
-        finally:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def run_by_hand(store: Store, name: str, at: int, key: str) -> Submitted:
-    """As the API does it."""
-    salt = ids.new_id()
-    for _ in range(10):
-        seen = await store.schedules.get(name)
-        work = expand(seen.definition)
-        with suppress(IdempotencyConflict):  # it was changed meanwhile
-            return await occurrence.submit(store, seen, work, kind=Kind.RUN, at_ms=at, salt=salt, key=key)
-    raise AssertionError("a run by hand does not come through")
-
-
-class ScheduleRules(ReaperRules):
+class ScheduleRules(ScheduleCalls):
     """All that can be asked of schedules, and what their reapers do."""
 
     # --- people -----------------------------------------------------------------------------------
@@ -102,32 +53,32 @@ class ScheduleRules(ReaperRules):
 
     def _put(self, name: str, said: Said, keep_paused: bool, trouble: Drawn = None) -> None:
         what = f"put schedule {name} {said}, keep paused {keep_paused}"
-        real, act = self._putting(self.store, name, said, keep_paused)
+        real, act = self.putting(self.store, name, said, keep_paused)
 
-        def answer(moves: Sequence[Move]) -> bool | None:
+        def answer(moves: Sequence[Move]) -> bool:
             own = [move for move in moves if isinstance(move, Put) and move.by == 1]
             return bool(own[-1].answer[1])
 
-        self._ask(what, real, act, answer, trouble)
+        self.ask(what, real, act, answer, trouble)
 
     @rule(name=NAME, paused=st.booleans(), trouble=TROUBLE)
     def pause(self, name: str, paused: bool, trouble: Drawn) -> None:
-        real, act = self._pausing(self.store, name, paused)
+        real, act = self.pausing(self.store, name, paused)
 
         def answer(_: Sequence[Move]) -> bool:
             return self.model.book.known(name).said.paused
 
-        self._ask(f"pause schedule {name}, {paused}", real, act, answer, trouble)
+        self.ask(f"pause schedule {name}, {paused}", real, act, answer, trouble)
 
     @rule(name=NAME, trouble=TROUBLE)
     def delete_schedule(self, name: str, trouble: Drawn) -> None:
-        real, act = self._deleting(self.store, name)
+        real, act = self.deleting(self.store, name)
 
         def answer(moves: Sequence[Move]) -> None:
             if [move.answer for move in moves if isinstance(move, Other) and move.by == 1][-1] == "UNKNOWN":
                 raise Refused("NotFound")
 
-        self._ask(f"delete schedule {name}", real, act, answer, trouble)
+        self.ask(f"delete schedule {name}", real, act, answer, trouble)
 
     @rule(name=NAME, key=st.sampled_from(["-", "-", "k"]), trouble=TROUBLE)
     def run_schedule(self, name: str, key: str, trouble: Drawn) -> None:
@@ -139,7 +90,7 @@ class ScheduleRules(ReaperRules):
             asked = [move for move in moves if isinstance(move, Asked) and (move.by, move.kind) == (1, "run")]
             return self._answer_of_run(name, asked)
 
-        self._ask(f"run schedule {name}, key {key}", real, nothing, answer, trouble)
+        self.ask(f"run schedule {name}, key {key}", real, nothing, answer, trouble)
 
     def _answer_of_run(self, name: str, asked: Sequence[Asked]) -> Any:
         if not asked or asked[-1].answer == ("MISMATCH",):
@@ -181,7 +132,7 @@ class ScheduleRules(ReaperRules):
             asked = [move for move in moves if isinstance(move, Asked)]
             return sum(move.answer[0] == "STORED" for move in asked) if trouble is None else None
 
-        self._ask(f"fire{' by two' if by_two else ''}", real, nothing, answer, trouble)
+        self.ask(f"fire{' by two' if by_two else ''}", real, nothing, answer, trouble)
 
     @precondition(lambda self: self._waiting())
     @rule(which=PICK, turns=TURNS)
@@ -283,83 +234,4 @@ class ScheduleRules(ReaperRules):
             self.model.book.replay(self.bridge.trace.taken(), {}, planned=False)
 
         self.do(f"once more: {command[5:]}", real, model, again=False)
-        self._note_jobs()
-
-    # --- calls with something that goes wrong -----------------------------------------------------
-
-    def _ask(
-        self,
-        what: str,
-        real: Callable[[], Awaitable[Any]],
-        act: Callable[[], object],
-        answer: Callable[[Sequence[Move]], Any],
-        drawn: Drawn,
-    ) -> None:
-        """Make a call that does `act` by one call of its own; `answer`: the model's, to all that was asked."""
-        acts, trouble = {1: act}, None
-        if drawn is not None:
-            way, calls, between = drawn
-            other, acts[2] = self._between(between)
-            trouble = Trouble(calls, "lost" in way, "twice" in way, other if "meanwhile" in way else None)
-
-        async def fresh() -> Any:
-            self.bridge.trace.taken()
-            return await real()
-
-        def model() -> Any:
-            moves = self.bridge.trace.taken()
-            self.model.book.replay(moves, acts)
-            return answer(moves)
-
-        self.bridge.connection.trouble = trouble
-        self.do(f"{what}; trouble: {drawn}", fresh, model)
-        self.bridge.connection.trouble = None
-        self._note_jobs()
-
-    def _note_jobs(self) -> None:
-        self.ids += [one for one in self.model.jobs if one not in self.ids]
-        self.workflows += [one for one in self.model.workflows if one not in self.workflows]
-
-    def _between(self, what: str) -> Act:
-        """Something that another store does in between, by one call if it is no pass."""
-        name = self.pick(list(self.model.book.schedules) or [NAMES[0]], len(self.calls))
-        schedule, store = self.model.book.schedules.get(name), self.bridge.other_store
-        active = [job for job in map(self.model.jobs.get, schedule.active if schedule else ()) if job]
-        if what == "fire":
-            real, act = Reaper(store).pass_over, nothing
-        elif what == "put" and schedule:
-            real, act = self._putting(store, name, replace(schedule.said, overlap=Overlap.SKIP), True)
-        elif what in ("pause", "resume"):
-            real, act = self._pausing(store, name, what == "pause")
-        elif what == "cancel" and active and not active[-1].children:
-            real, act = self._cancelling(store, active[-1].id)
-        else:
-            real, act = self._deleting(store, name)
-
-        async def quietly() -> None:
-            with suppress(NotFound, Conflict):
-                await real()
-
-        return quietly, act
-
-    def _putting(self, store: Store, name: str, said: Said, keep_paused: bool) -> Act:
-        async def real() -> bool:
-            return (await store.schedules.put(name, said.definition(), keep_paused=keep_paused))[1]
-
-        return real, lambda: self.model.book.put(name, said, keep_paused=keep_paused)
-
-    def _pausing(self, store: Store, name: str, paused: bool) -> Act:
-        async def real() -> bool:
-            return (await store.schedules.pause(name, paused=paused)).definition.paused
-
-        return real, lambda: self.model.book.pause(name, paused)
-
-    def _deleting(self, store: Store, name: str) -> Act:
-        return lambda: store.schedules.delete(name), lambda: self.model.book.delete(name)
-
-    def _cancelling(self, store: Store, job_id: str) -> Act:
-        def act() -> None:
-            with suppress(Refused):
-                self.model.cancel(job_id)
-
-        return lambda: store.cancel(job_id), act
+        self.note_jobs()

@@ -117,6 +117,7 @@ _fields: st.SearchStrategy[dict[str, Any]] = st.builds(
         st.just({"delay_ms": MINUTE}),
         st.just({"expires_ms": 5 * MINUTE}),
         st.builds(lambda unique: {"unique": unique}, _uniques),
+        st.builds(lambda unique: {"unique": unique}, _uniques),
         st.builds(lambda concurrency: {"concurrency": concurrency}, _concurrencies),
     ),
 )
