@@ -87,7 +87,8 @@ def moves_of(by: int, call: int, script: str, command: Sequence[Any], reply: Any
             by, call, name, version, kind, int(at), int(last), following, what, int(number), text, _plain(reply)[0]
         )
     elif script == "schedule":
-        yield Put(by, call, *told[:3], _plain(reply))
+        name, seen, version = told[:3]
+        yield Put(by, call, name, seen, version, _plain(reply))
     elif script in ("unschedule", "cancel"):
         yield Other(by, call, script, _plain(reply)[0])
 

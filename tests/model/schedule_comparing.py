@@ -10,7 +10,7 @@ from workron.store import Store
 
 async def differences_of_schedules(store: Store, book: Book) -> list[str]:
     """Read each schedule alone and all of them page by page, and when they are to be looked at."""
-    found = []
+    found: list[str] = []
     listed = await _listed(store)
     if list(listed) != sorted(book.schedules):
         return [f"schedules are {list(listed)}, in the model {sorted(book.schedules)}"]
