@@ -245,8 +245,10 @@ class Scripts:
     async def forget(self, queue: str) -> Any:
         return await self._run("forget", queue)
 
-    async def schedule(self, name: str, seen: str, version: str, next_ms: Arg, fields: Sequence[Arg]) -> Any:
-        return await self._run("schedule", name, seen, version, next_ms, *fields)
+    async def schedule(
+        self, name: str, seen: str, version: str, *, next_ms: Arg, last_ms: Arg, fields: Sequence[Arg]
+    ) -> Any:
+        return await self._run("schedule", name, seen, version, next_ms, last_ms, *fields)
 
     async def unschedule(self, name: str) -> Any:
         return await self._run("unschedule", name)

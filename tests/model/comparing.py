@@ -1,12 +1,12 @@
 """All that is visible of a store, beside what the model says of it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.model.bridge import Bridge
 from tests.model.model import Model
-from tests.model.state import Job, Queue, Workflow, shown
+from tests.model.schedule_comparing import differences_of_schedules
+from tests.model.state import Job, Queue, Workflow, differing, shown
 from workron.models import Job as Document
 from workron.models import QueueState, Task
 from workron.models import Workflow as WorkflowDocument
@@ -23,6 +23,7 @@ class Differences:
 
     async def found(self) -> list[str]:
         found = [*await self._jobs(), *await self._queues(), *await self._workflows()]
+        found += await differences_of_schedules(self._store, self._model.book)
         fence = int(await self._client.hget(self._keys.meta, "fence") or 0)
         return found + list(differing("the fence", {"last": fence}, {"last": self._model.fence}))
 
@@ -72,12 +73,6 @@ class Differences:
         return found
 
 
-def differing(what: str, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
-    for name in expected:
-        if actual[name] != expected[name]:
-            yield f"{what}: {name} is {actual[name]!r}, in the model {expected[name]!r}"
-
-
 def job_of(job: Job, model: Model) -> dict[str, Any]:
     beats = job.status == "running" and job.alive_until > model.now
     names = (
@@ -105,6 +100,7 @@ def job_of(job: Job, model: Model) -> dict[str, Any]:
         "final": job.new.final,
         "task": task_of(job, model),
         "array": array_of(job, model),
+        "env": job.new.env,
     }
 
 

@@ -9,17 +9,18 @@ from builders import SUCCESS
 from tests.model.array_rules import ArrayRules
 from tests.model.courses import Courses
 from tests.model.park_rules import ParkRules
+from tests.model.schedule_rules import ScheduleRules
 from tests.model.stage_rules import StageRules
 
 
-class Machine(ArrayRules, StageRules, ParkRules, Courses):
+class Machine(ArrayRules, StageRules, ParkRules, ScheduleRules, Courses):
     """All that can be asked of a scheduler."""
 
     def to_the_end(self) -> None:
         """Run what is left: everything ends then, and is as the model says."""
         for queue in ("default", "other"):
             self.gate(queue, {"paused": False, "max_running": None, "rate": None})
-        for _ in range(40):
+        for _ in range(40 + len(self.model.jobs)):  # of a concurrency key, one runs at a time
             if all(job.ended for job in self.model.jobs.values()):
                 break
             self.propagate()
@@ -34,6 +35,7 @@ class Machine(ArrayRules, StageRules, ParkRules, Courses):
             left = [job for job in self.model.jobs.values() if not job.ended]
             raise AssertionError(f"not ended: {left}")
         self.propagate()
+        self.fire(by_two=False, trouble=None)
         self.all_is_as_the_model_says()
         self.audit()
         self.examine()

@@ -1,19 +1,21 @@
 """The scheduler in plain Python: what callers can ask for, and what they are answered.
 
     state → transitions → arrays → graph → tasks → submitting → staging → steering → parking → model
+    cron_lines → scheduling                                             schedules, which submit
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
-left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`), and it checks
-that it may be so. Of parked claims it is told, too, whom the store serves (`hear_of`).
+left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`, `moves`), and
+it checks that it may be so. Of parked claims it is told, too, whom the store serves (`hear_of`).
 
-Not in it: schedules; output and progress, on which nothing else depends; retention; arrays of more tasks than are made
-at once (1,000) or in one call (100); submissions of several calls whose caller dies when they are open, or that were left
-unopened with unique keys or edges to other jobs; restarts of the server.
+Not in it: output and progress, on which nothing else depends; retention; clocks that are set; restarts of the server;
+arrays of more tasks than are made at once (1,000) or in one call (100), or in schedules; submissions of several calls
+whose caller dies when they are open, or that were left unopened with unique keys or edges to other jobs.
 """
 
 from typing import Any
 
 from tests.model.parking import Parking
+from tests.model.scheduling import Book
 from tests.model.state import ENDED, Job, Policy, must_stop
 from workron.models import Outcome, Reason
 
@@ -25,6 +27,7 @@ class Model(Parking):
         super().__init__(policy, now)
         self.last_pass: int | None = None
         self.reap_after = 0
+        self.book = Book(self)
 
     # --- attempts ---------------------------------------------------------------------------------
 
@@ -48,14 +51,10 @@ class Model(Parking):
 
     def _record(self, job_id: str, fence: int, outcome: Outcome, wait_ms: int | None) -> tuple[str, str | None]:
         job = self.jobs.get(job_id)
-        if job is None:
-            return "unknown", None
-        if not self._running([(job_id, fence)]):
-            if job.ended and job.fence == fence:
-                return "recorded", job.status
-            return (
-                ("recorded", job.earlier[1]) if job.earlier and job.earlier[0] == fence else ("lease_lost", job.status)
-            )
+        if job is None or not self._running([(job_id, fence)]):
+            answer = self._too_late(job, fence)
+            self.propagate()
+            return answer
         least, most, final = self._wait_after(job, outcome)
         status = self._conclude(
             job, self._told(outcome, fence) | {"final": final}, most if wait_ms is None else wait_ms
@@ -64,6 +63,15 @@ class Model(Parking):
             assert wait_ms is not None
             assert least <= wait_ms <= most, f"{job_id} waits {wait_ms} ms, not {least} to {most}"
         return "accepted", status
+
+    def _too_late(self, job: Job | None, fence: int) -> tuple[str, str | None]:
+        if job is None:
+            return "unknown", None
+        if job.ended and job.fence == fence:
+            return "recorded", job.status
+        if job.earlier and job.earlier[0] == fence:
+            return "recorded", job.earlier[1]
+        return "lease_lost", job.status
 
     def _told(self, outcome: Outcome, fence: int) -> dict[str, Any]:
         said = {name: getattr(outcome, name) for name in ("reason", "exit_code", "signal", "error", "result")}

@@ -74,7 +74,8 @@ class Staging(Submissions):
             made_at = self.staged[first].made_at if first in self.staged else self.now
             self.staged[first] = Batch(jobs, made_at, self.now)
             return ()
-        self._open([job for job in jobs if job.id not in instead], at_once, workflow, on_failure, first)
+        kept = [[job for job in chunk if job.id not in instead] for chunk in chunks]
+        self._open(kept, workflow, on_failure, first)
         answer = tuple(instead.get(job.id, job.id) for job in jobs)
         if instead:
             self.returned[first] = (instead, self.now + (IDEMPOTENCY_MS if key else 600_000))
@@ -97,21 +98,20 @@ class Staging(Submissions):
                 raise Refused("UnknownDependency")
         return instead
 
-    def _open(
-        self, kept: Sequence[NewJob], at_once: int, workflow: str | None, on_failure: OnFailure, first: str
-    ) -> None:
+    def _open(self, kept: Sequence[Sequence[NewJob]], workflow: str | None, on_failure: OnFailure, first: str) -> None:
         batch = self.staged.pop(first, None)
         made_at = batch.made_at if batch else self.now
         if workflow:
-            has_hands = on_failure is OnFailure.STOP or any(job.final for job in kept)
-            self.workflows[workflow] = Workflow(workflow, made_at, [job.id for job in kept], on_failure, has_hands)
-        stored = [self._put(new, workflow, made_at) for new in kept]
-        for job in stored:
+            all_kept = [job for chunk in kept for job in chunk]
+            has_hands = on_failure is OnFailure.STOP or any(job.final for job in all_kept)
+            self.workflows[workflow] = Workflow(workflow, made_at, [job.id for job in all_kept], on_failure, has_hands)
+        stored = [[self._put(new, workflow, made_at) for new in chunk] for chunk in kept]
+        for job in [job for chunk in stored for job in chunk]:
             self._note_edges(job)
             if job.new.unique and not job.broken:
                 self._take_key(job)
-        for start in range(0, len(stored), at_once):
-            for job in stored[start : start + at_once]:
+        for chunk in stored:
+            for job in chunk:
                 self._enter(job)
             self._settle()
 

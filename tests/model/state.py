@@ -1,7 +1,7 @@
 """What the model keeps: jobs, queues, workflows and keys as plain objects. Times are ms, None is "not there"."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -179,3 +179,9 @@ def counted(jobs: Sequence[Job]) -> Counter[str]:
 
 def shown(counts: Counter[str]) -> dict[str, int]:
     return {status.value: counts[status.value] for status in Status if counts[status.value]}
+
+
+def differing(what: str, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    for name in expected:
+        if actual[name] != expected[name]:
+            yield f"{what}: {name} is {actual[name]!r}, in the model {expected[name]!r}"

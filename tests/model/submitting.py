@@ -26,6 +26,8 @@ class Submissions(Tasks):
         """Idempotency-Key → what its submission was answered, and until when it is known."""
         self.returned: dict[str, tuple[dict[str, str], int]] = {}
         """First id of a submission → those of its jobs that were not stored, and who holds their unique keys."""
+        self.replaced_any = False
+        """Whether a submission has replaced jobs whose dependents are not told yet."""
 
     def submit(
         self,
@@ -35,8 +37,12 @@ class Submissions(Tasks):
         on_failure: OnFailure = OnFailure.CONTINUE,
         add: bool = False,
         key: str | None = None,
+        alone: bool = True,
     ) -> tuple[str, ...]:
-        """Store jobs, all or none; returns their ids, those of others in place of jobs that are not stored."""
+        """Store jobs, all or none; returns their ids, those of others in place of jobs that are not stored.
+
+        `alone`: else other submissions come with the same call, and dependents are told at its end.
+        """
         self.finals = []
         if add and workflow not in self.workflows:
             raise Refused("NotFound")
@@ -47,6 +53,8 @@ class Submissions(Tasks):
         if earlier and until > self.now:
             return earlier
         answer = self._submit(jobs, workflow, on_failure, add, key)
+        if alone:
+            self.tell_dependents()
         self._work_on_all(jobs)
         return answer
 
@@ -76,9 +84,13 @@ class Submissions(Tasks):
         if key:
             self.submissions[key] = (answer, self.now + IDEMPOTENCY_MS)
         self._settle()
-        if replaced:
-            self.propagate()
+        self.replaced_any = bool(replaced) or self.replaced_any
         return answer
+
+    def tell_dependents(self) -> None:
+        if self.replaced_any:
+            self.replaced_any = False
+            self.propagate()
 
     def _check_arrays(self, jobs: Sequence[NewJob]) -> None:
         """Only an array can follow another array, of its size."""

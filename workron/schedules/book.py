@@ -73,9 +73,8 @@ class ScheduleBook:
             before, now_ms = await self.look(name)
             if before is not None:
                 check(before)
-                if keep_paused:
-                    definition = replace(definition, paused=before.definition.paused)
-            created = await self._store(name, before, version, definition, now_ms)
+            kept = before.definition.paused if before and keep_paused else definition.paused
+            created = await self._store(name, before, version, replace(definition, paused=kept), now_ms)
             if created is not None:
                 return await self.get(name), created
         raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
@@ -99,10 +98,14 @@ class ScheduleBook:
         self, name: str, before: Schedule | None, version: str, definition: Definition, now_ms: int
     ) -> bool | None:
         """Write a definition on what was seen before; returns whether it is new, None if it was changed meanwhile."""
-        next_ms = _next_of(before, definition, now_ms)
-        seen = "" if before is None else before.version
+        last_ms = None if before is None else before.last_at_ms
         match await self._scripts.schedule(
-            name, seen, version, "" if next_ms is None else next_ms, _fields(definition)
+            name,
+            "" if before is None else before.version,
+            version,
+            next_ms=_next_of(before, definition, now_ms),
+            last_ms="" if last_ms is None else last_ms,
+            fields=_fields(definition),
         ):
             case [b"SCHEDULED", created]:
                 return bool(created)
@@ -191,19 +194,23 @@ class ScheduleBook:
         return bool(await self._connection.call("HGET", self._keys.batch(batch), "state") == b"aborted")
 
 
-def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> int | None:
-    """The next occurrence of a schedule that gets a definition; one that is due already stays due."""
+def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> Arg:
+    """The next occurrence of a schedule that gets a definition, as `lua/schedule.lua` takes it.
+
+    One that is due already stays due, unless it is dealt with before the script has run.
+    """
     if definition.paused:
-        return None
-    times = Times(definition.cron, definition.timezone, definition.dst)
-    if before is None:
-        return times.after(now_ms)
-    old = before.definition
-    same = (old.cron, old.timezone, old.dst) == (definition.cron, definition.timezone, definition.dst)
-    if same and before.next_at_ms is not None:
-        return before.next_at_ms
-    last_ms = before.last_at_ms or 0
-    return times.after(max(now_ms, last_ms) if last_ms < now_ms + _WRONG_CLOCK_MS else now_ms)
+        return ""
+    from_ms = now_ms
+    if before is not None:
+        old, last_ms = before.definition, before.last_at_ms or 0
+        same = (old.cron, old.timezone, old.dst) == (definition.cron, definition.timezone, definition.dst)
+        if same and before.next_at_ms is not None:
+            return "="
+        if last_ms < now_ms + _WRONG_CLOCK_MS:
+            from_ms = max(now_ms, last_ms)
+    next_ms = Times(definition.cron, definition.timezone, definition.dst).after(from_ms)
+    return "" if next_ms is None else next_ms
 
 
 def _fields(definition: Definition) -> Sequence[Arg]:
