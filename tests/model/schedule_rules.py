@@ -181,7 +181,7 @@ class ScheduleRules(ScheduleCalls):
         await self.store.limit_queue(queue, most)
 
     async def _cancelled(self, job_id: str) -> str:
-        return (await self.store.cancel(job_id)).value
+        return str((await self.store.cancel(job_id)).value)
 
     def _active_jobs(self, schedule: Schedule) -> list[str]:
         jobs = [job for job in map(self.model.jobs.get, schedule.active) if job]
