@@ -7,8 +7,8 @@ left to chance or to the order in which a server looks at things, the model is t
 that it may be so. Of parked claims it is told, too, whom the store serves (`hear_of`).
 
 Not in it: schedules; output and progress, on which nothing else depends; retention; arrays of more tasks than are made
-at once (1,000) or in one call (100); submissions of several calls whose caller dies when they are open, or that are left
-unopened and have unique keys or edges to other jobs; restarts of the server.
+at once (1,000) or in one call (100); submissions of several calls whose caller dies when they are open, or that are
+left unopened and have unique keys or edges to other jobs; restarts of the server.
 """
 
 from typing import Any
