@@ -14,6 +14,8 @@ OFTEN: Final = {
     "park": 2,
     "steer_tasks": 3,
     "steer_array": 2,
+    "gate": 3,
+    "withdraw": 2,
     "pass_time": 2,
 }
 """How many times as often as others: what leads on to states where the others matter."""

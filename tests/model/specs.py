@@ -139,9 +139,11 @@ _simple = st.builds(
 )
 jobs = st.one_of(_simple, _any)
 """Those that say little run more often."""
+_rates = st.sampled_from([Rate(1, MINUTE), Rate(1, 3 * MINUTE), Rate(2, 3 * MINUTE), None])
 gates = st.one_of(
+    st.fixed_dictionaries({"rate": _rates}),
+    st.fixed_dictionaries({"rate": _rates}),
     st.fixed_dictionaries({"paused": st.booleans()}),
     st.fixed_dictionaries({"max_running": st.sampled_from([None, 1, 2])}),
     st.fixed_dictionaries({"max_pending": st.sampled_from([None, 2, 6])}),
-    st.fixed_dictionaries({"rate": st.sampled_from([None, Rate(1, MINUTE), Rate(2, MINUTE), Rate(2, 3 * MINUTE)])}),
 )

@@ -64,12 +64,15 @@ class Staging(Submissions):
         if first not in self.staged:
             self._refuse_room(jobs, [])
         chunks = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
-        if self.dies:  # with the reply to the first chunk: then all is given up at once
-            self._returned_for(chunks[:1], workflow)
-            self.staged[first] = Batch(jobs, self.now, self.now)
-            self.give_up(first)
+        self._returned_for(chunks[:1], workflow)
+        try:
+            instead = self._returned_for(chunks[:1] if self.dies else chunks, workflow)
+        except Refused:  # the first chunk is stored by then
+            self._store_and_give_up(jobs)
+            raise
+        if self.dies:  # with the reply to the first chunk
+            self._store_and_give_up(jobs)
             return ()
-        instead = self._returned_for(chunks, workflow)
         if not opens:
             made_at = self.staged[first].made_at if first in self.staged else self.now
             self.staged[first] = Batch(jobs, made_at, self.now)
@@ -121,6 +124,10 @@ class Staging(Submissions):
         for first, batch in list(self.staged.items()):
             if self.now - batch.last_call >= ABANDONED_MS:
                 self.give_up(first)
+
+    def _store_and_give_up(self, jobs: Sequence[NewJob]) -> None:
+        self.staged[jobs[0].id] = Batch(jobs, self.now, self.now)
+        self.give_up(jobs[0].id)
 
     def give_up(self, first: str) -> None:
         batch = self.staged.pop(first)

@@ -17,7 +17,7 @@ from tests.model.machine import Machine
 
 MANY = int(os.environ.get("WORKRON_MODEL_EXAMPLES", "0"))
 STEPS = 30
-IN_CI = {"fake": 25, "valkey": 50, "redis": 50}
+IN_CI = {"fake": 40, "valkey": 80, "redis": 80}
 
 
 @pytest.mark.timeout(600 + MANY * 10)  # a failing example is made small
