@@ -180,14 +180,14 @@ def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
         argv=None if argv is None else tuple(_strings(orjson.loads(argv))),
         queue=queue.decode(),
         timeout_ms=number(timeout_ms),
-        env=_strings_by_name(_object(env)),
+        env=_strings_by_name(_object(env)) if env else {},
         cwd=text(cwd),
-        more=_object(more),
+        more=_object(more) if more else {},
     )
 
 
-def _object(stored: bytes | None) -> dict[str, Any]:
-    found = orjson.loads(stored) if stored else {}
+def _object(stored: bytes) -> dict[str, Any]:
+    found = orjson.loads(stored)
     if not isinstance(found, dict):
         raise TypeError(f"{found!r:.100} is no object")
     return found
