@@ -26,7 +26,8 @@ class Feed:
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
         self._keys = keys
-        self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiters: defaultdict[str, dict[asyncio.Event, None]] = defaultdict(dict)
+        """Those who wait for each job, in their order."""
         self._reader: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
@@ -34,7 +35,7 @@ class Feed:
     async def watch(self, job_id: str) -> AsyncIterator[asyncio.Event]:
         """Give an event that is set whenever something happens to the job. Read the job after entering."""
         signal = asyncio.Event()
-        self._waiters[job_id].add(signal)
+        self._waiters[job_id][signal] = None
         try:
             if self._reader is None:
                 self._ready.clear()
@@ -42,7 +43,7 @@ class Feed:
             await happens(self._ready, within_s=RECHECK_S)
             yield signal
         finally:
-            self._waiters[job_id].discard(signal)
+            del self._waiters[job_id][signal]
             if not self._waiters[job_id]:
                 del self._waiters[job_id]
             if not self._waiters:

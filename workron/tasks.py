@@ -33,10 +33,11 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     One cancel is not enough: a library may swallow it. Before Python 3.12 `asyncio.wait_for` does, if the cancel comes
     just when it is done.
     """
-    left = set(tasks)
+    left = list(tasks)  # no set: its order would be another one in each process
     while left:
         for task in left:
             task.cancel()
-        done, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        done, _ = await asyncio.wait(left, timeout=_AGAIN_S)
         for task in done:
             _ = task.cancelled() or task.exception()  # else asyncio complains that nobody has asked
+        left = [task for task in left if task not in done]
