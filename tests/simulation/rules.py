@@ -62,7 +62,7 @@ class Rules:
         yield from self._cascades(job_id, row)
         yield from self._gates(job_id, own, running, steady=steady)
         yield from self._keys_of(job_id, own, running, steady=steady)
-        if own.final:
+        if own.final and int(row.get(b"attempts", 0)) == 1:  # once it has begun, it is not held up by who runs again
             others = [i for i, words in self.kept.words.items() if words.workflow == own.workflow and i != job_id]
             open_yet = [i for i in others if statuses.get(i) not in TERMINAL and self._get(self._keys.job(i))]
             if open_yet:
@@ -149,13 +149,13 @@ class Rules:
     # --- claims -------------------------------------------------------------------------------------------------------
 
     def granted(
-        self, worker: str, request: str, claims: list[tuple[str, int]], held: Mapping[str, int]
+        self, worker: str, request: str, claims: list[tuple[str, int]], held: Mapping[str, int], *, steady: bool
     ) -> Iterator[str]:
-        """Judge what a claim request got; `held` is the fence of each running job."""
+        """Judge what a claim request got; `held` is the fence of each running job. `steady`: nothing was forgotten."""
         incarnation, _, number = request.rpartition(":")
         before = self.kept.granted.get((worker, request), [])
         missing = [job_id for job_id, fence in before if held.get(job_id) == fence and (job_id, fence) not in claims]
-        if missing and claims:
+        if missing and claims and steady:
             yield f"{worker} asked again with {request}, and got others than {missing[0]}, which it holds"
         if not claims:
             return
