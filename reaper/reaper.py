@@ -8,7 +8,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -149,15 +149,23 @@ class Reaper:
     async def _mend_now_and_then(self) -> None:
         if time.monotonic() - self._glanced_at >= GLANCE_EVERY_S:
             self._glanced_at = time.monotonic()
-            for fault in await self._glance.look():
-                about = {"fault": fault.code, "about": fault.about, "detail": fault.detail}
-                if fault.mended:
-                    log.warning("something was wrong in redis, and was mended", **about)
-                elif fault not in self._told:
-                    log.warning("something is wrong in redis, see `workron doctor`", **about)
-                    self._told.add(fault)
-            if len(self._told) > MOST_TOLD:
-                self._told.clear()
+            self._tell(await self._glance.look())
+
+    def _tell(self, faults: Sequence[Fault]) -> None:
+        """A line for all that are alike: one broken key may have a fault found with every job."""
+        alike: dict[tuple[str, str, bool], list[Fault]] = {}
+        for fault in faults:
+            if fault.mended or fault not in self._told:
+                alike.setdefault((fault.code, fault.detail, fault.mended), []).append(fault)
+        for (code, detail, mended), found in alike.items():
+            about = {"fault": code, "about": found[0].about, "detail": detail, "others": len(found) - 1}
+            if mended:
+                log.warning("something was wrong in redis, and was mended", **about)
+            else:
+                log.warning("something is wrong in redis, see `workron doctor`", **about)
+                self._told.update(found)
+        if len(self._told) > MOST_TOLD:
+            self._told.clear()
 
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,10 @@ from workron.valkey import server_binary
 pytest_plugins = ["compiled", "spread", "summary"]
 
 _namespaces = itertools.count()
+
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # under nohup, or behind `&`: children would inherit it
+        signal.signal(_number, _usual)
 
 
 def _server(kind: str, folder: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from workron.models import TERMINAL
 
@@ -53,7 +53,7 @@ class Events:
 
     async def catch_up(self, admin: Redis) -> None:
         """Take the stream as it is: what it had, and has no more, never was."""
-        found: Any = await admin.xrange(self._stream)
+        found, about = await self._all_of(admin)
         if not found:
             return
         there = {name.decode(): _told(fields) for name, fields in found}
@@ -71,8 +71,14 @@ class Events:
                 self._take(name, told)
         if gone:
             self.entries = dict(sorted(self.entries.items(), key=lambda entry: _order(entry[0])))
-        about: Any = await admin.xinfo_stream(self._stream)
         self.missed = max(self.missed, int(about["entries-added"]) - len(self.entries))
+
+    async def _all_of(self, admin: Redis) -> tuple[Any, Any]:
+        """The stream, and what is said of it, as of one moment."""
+        try:
+            return await admin.pipeline().xrange(self._stream).xinfo_stream(self._stream).execute()
+        except ResponseError:  # there is none yet
+            return [], {}
 
     def _tell_anew(self) -> None:
         """Forget how jobs ended whose ends were undone."""
