@@ -62,11 +62,15 @@ class Rules:
         yield from self._cascades(job_id, row)
         yield from self._gates(job_id, own, running, steady=steady)
         yield from self._keys_of(job_id, own, running, steady=steady)
-        if own.final and int(row.get(b"attempts", 0)) == 1:  # once it has begun, it is not held up by who runs again
+        if own.final:  # once it may start, it is not held up by those that run again
             others = [i for i, words in self.kept.words.items() if words.workflow == own.workflow and i != job_id]
-            open_yet = [i for i in others if statuses.get(i) not in TERMINAL and self._get(self._keys.job(i))]
+            open_yet = [i for i in others if statuses.get(i) not in TERMINAL and self._runs_first(i)]
             if open_yet:
                 yield f"{job_id} is the final job, and was started before {open_yet[0]} had ended"
+
+    def _runs_first(self, job_id: str) -> bool:
+        row = self._get(self._keys.job(job_id))
+        return bool(row) and _text(row, b"run", "1") == "1"
 
     def words(self, job_id: str, row: Row) -> Words:
         """What a job says, a task by its array."""
@@ -159,7 +163,7 @@ class Rules:
             yield f"{worker} asked again with {request}, and got others than {missing[0]}, which it holds"
         if not claims:
             return
-        if int(number) < self.kept.latest.get((worker, incarnation), 0):
+        if steady and int(number) < self.kept.latest.get((worker, incarnation), 0):
             yield f"{worker} got {claims[0][0]} for {request}, which was overtaken"
         self.kept.latest[worker, incarnation] = max(int(number), self.kept.latest.get((worker, incarnation), 0))
         self.kept.granted[worker, request] = claims
