@@ -191,7 +191,8 @@ class History:
         if request:
             jobs = self.told.jobs.items()
             held = {job_id: job.fence for job_id, job in jobs if job.status == "running" and self._goes_on(job_id)}
-            self.problems += self._rules.granted(worker, request, claims, held, steady=self.steady)
+            known_ms = 2 * self._lease_ms if self.steady else 0
+            self.problems += self._rules.granted(worker, request, claims, held, known_ms)
 
     def _goes_on(self, job_id: str) -> bool:
         """Whether a running job need not stop: only such a one is handed out once more."""

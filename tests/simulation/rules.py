@@ -40,8 +40,8 @@ class Kept:
     """When jobs were started in a queue while it had a rate, ms."""
     granted: dict[tuple[str, str], list[tuple[str, int]]] = field(default_factory=dict)
     """What a worker's request was answered with: attempts (job, fence)."""
-    latest: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The highest number of a request of a worker's incarnation that has got something."""
+    latest: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """The highest number of a request of a worker's incarnation that has got something, and when one did, ms."""
 
 
 class Rules:
@@ -153,19 +153,23 @@ class Rules:
     # --- claims -------------------------------------------------------------------------------------------------------
 
     def granted(
-        self, worker: str, request: str, claims: list[tuple[str, int]], held: Mapping[str, int], *, steady: bool
+        self, worker: str, request: str, claims: list[tuple[str, int]], held: Mapping[str, int], known_ms: int
     ) -> Iterator[str]:
-        """Judge what a claim request got; `held` is the fence of each running job. `steady`: nothing was forgotten."""
+        """Judge what a claim request got; `held` is the fence of each running job.
+
+        `known_ms`: how long is known what the last one got; 0 when it may have been forgotten.
+        """
         incarnation, _, number = request.rpartition(":")
         before = self.kept.granted.get((worker, request), [])
         missing = [job_id for job_id, fence in before if held.get(job_id) == fence and (job_id, fence) not in claims]
-        if missing and claims and steady:
+        if missing and claims and known_ms:
             yield f"{worker} asked again with {request}, and got others than {missing[0]}, which it holds"
         if not claims:
             return
-        if steady and int(number) < self.kept.latest.get((worker, incarnation), 0):
+        latest, since_ms = self.kept.latest.get((worker, incarnation), (0, 0))
+        if int(number) < latest and self._server.now_ms - since_ms < known_ms:
             yield f"{worker} got {claims[0][0]} for {request}, which was overtaken"
-        self.kept.latest[worker, incarnation] = max(int(number), self.kept.latest.get((worker, incarnation), 0))
+        self.kept.latest[worker, incarnation] = max(int(number), latest), self._server.now_ms
         self.kept.granted[worker, request] = claims
 
     # --- the end ------------------------------------------------------------------------------------------------------
