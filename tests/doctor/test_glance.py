@@ -1,5 +1,7 @@
 """What reapers look at all the time, and mend without being asked."""
 
+from contextlib import suppress
+
 import pytest
 from builders import jobs, new_job, submit
 from consistency import Audit
@@ -8,6 +10,7 @@ from servers import Bench
 
 from reaper import reaper as reaping
 from reaper.reaper import Reaper
+from workron.errors import StoreBroken
 
 
 async def test_a_running_job_without_a_lease_gets_one(bench: Bench) -> None:
@@ -47,10 +50,10 @@ async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.Mo
     patient = await Patient(bench).build()
     await bench.client.zrem(bench.keys.leases, patient.running)
     monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
-    said: list[tuple[str, dict[str, str]]] = []
+    said: list[tuple[str, dict[str, object]]] = []
     monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append((message, fields)))
     await Reaper(bench.store(), every_s=1).keep_house()
-    fields = {"fault": "no-lease", "about": f"job {patient.running}", "detail": "w1"}
+    fields = {"fault": "no-lease", "about": f"job {patient.running}", "detail": "w1", "others": 0}
     assert said == [("something was wrong in redis, and was mended", fields)]
     await patient.run_to_the_end()
     assert await Audit(bench.client, bench.keys).problems() == []
@@ -67,3 +70,16 @@ async def test_what_the_reaper_can_not_mend_is_told_once(bench: Bench, monkeypat
     for _ in range(3):
         await reaper.keep_house()
     assert said == [f"job {job}"]
+
+
+@pytest.mark.damaged
+async def test_one_broken_key_that_every_job_needs_is_one_line(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await submit(bench.store(), *(new_job() for _ in range(20)))
+    await bench.client.set(bench.keys.queues, "no set")
+    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    said: list[int] = []
+    monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append(fields.get("others", 0)))
+    reaper = Reaper(bench.store(), every_s=1)
+    with suppress(StoreBroken):  # the other work of a pass
+        await reaper.keep_house()
+    assert max(said) == 19
