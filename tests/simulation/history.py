@@ -140,7 +140,9 @@ class History:
         """Judge who took a running job from its worker."""
         reported = (job_id, job.fence) in self._reported()
         if script == "reap":
-            must_stop = any(row.get(name) for name in (b"cancel_requested_at", b"expired_at", b"timeout_ms"))
+            array = row.get(b"array", b"").decode().partition(" ")[0]
+            of_all = self._server.get(self._keys.job(array)) or {} if array else row  # a task's timeout stands there
+            must_stop = row.get(b"cancel_requested_at") or row.get(b"expired_at") or of_all.get(b"timeout_ms")
             left_ms = job.leased_until_ms - self._server.now_ms
             if left_ms > 0 and not must_stop:
                 self.problems.append(f"{job_id} was taken from fence {job.fence}, leased for another {left_ms} ms")
