@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,7 @@ class Notes:
 
     def take(self, fence: int, *, parents: bool) -> Said:
         """Read what the command of an attempt that has ended has said, and remove its files."""
+        self._seen.pop(fence, None)
         if parents and self.folder is not None:
             self._remove(fence, PARENTS)
         path = b"%s%d." % (self._path, fence)
@@ -108,16 +109,18 @@ class Notes:
             return _NOTHING
         result = self._read(fence, RESULT, free_json.MAX_RESULT + 1)
         control = self._read(fence, CONTROL, _TAIL, tail=True)
-        self._seen.pop(fence, None)
         for kind, data in ((RESULT, result), (CONTROL, control)):
             if data is not None:
                 self._remove(fence, kind)
         progress, retry_after_ms = _instructions(control or b"")
         return Said(*_checked(result), progress, retry_after_ms)
 
-    def progress(self) -> Iterator[tuple[int, str]]:
-        """Yield fence and progress of the attempts that have written one since the last call."""
-        for fence in self._with_control():
+    def progress(self, fences: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Yield fence and progress of those attempts that have written one since the last call.
+
+        Each is looked at by its name: how many files commands leave in the directory makes no difference.
+        """
+        for fence in fences if self.folder is not None else ():
             with contextlib.suppress(OSError):
                 about = os.stat(self._name(fence, CONTROL), follow_symlinks=False)
                 seen = (about.st_mtime_ns, about.st_size)
@@ -130,14 +133,6 @@ class Notes:
     def forget(self, fence: int) -> None:
         """Have the progress of an attempt yielded again: it could not be delivered."""
         self._seen.pop(fence, None)
-
-    def _with_control(self) -> list[int]:
-        if self.folder is None:
-            return []
-        with contextlib.suppress(OSError):
-            names = [name.partition(".") for name in os.listdir(self.folder)]
-            return [int(fence) for fence, _, kind in names if kind == "control" and fence.isdecimal()]
-        return []
 
     def _name(self, fence: int, kind: bytes) -> bytes:
         return b"%s%d.%s" % (self._path, fence, kind)

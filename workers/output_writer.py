@@ -35,7 +35,7 @@ class OutputWriter:
 
     async def tick(self, attempts: Collection[Attempt]) -> None:
         """Send what the running attempts have written since the last time, and how far they say they are."""
-        progress = dict(self._notes.progress()) if attempts else {}
+        progress = dict(self._notes.progress(attempt.claim.fence for attempt in attempts))
         calls: list[list[tuple[Attempt, OutputPatch]]] = []
         room = 0
         for attempt in attempts:

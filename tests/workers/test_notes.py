@@ -144,6 +144,22 @@ async def test_progress_is_sent_while_the_command_runs_and_again_when_that_faile
         assert left(worker._executor) == ["1.control"]
 
 
+def test_progress_does_not_list_what_commands_leave_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    notes.open()
+    assert notes.folder is not None
+    try:
+        for fence, said in ((1, "0.1"), (2, "0.2"), (4, "0.4")):
+            Path(notes.folder, f"{fence}.control").write_text(f"{said}\n")
+        with monkeypatch.context() as patch:
+            for listing in ("listdir", "scandir"):
+                patch.setattr(os, listing, lambda *_: pytest.fail("the directory was listed"))
+            assert list(notes.progress([1, 2, 3])) == [(1, "0.1"), (2, "0.2")]
+            assert list(notes.progress([1, 2, 3])) == []
+    finally:
+        notes.close()
+
+
 class Away(Scripted):
     """A source whose store is away the first time that it is asked for parents."""
 
