@@ -1,6 +1,6 @@
--- gates: queues that are paused, or of which only so many jobs may run at once or start in a time. Their names stand in
--- `gated` in meta, which a claim reads with the fence: queues without a gate cost nothing. Where they are too many it is
--- `*`, and each queue is asked for its gates.
+-- gates: queues that are paused, or of which only so many jobs may run at once or start in a time. The set `gates` has
+-- their names. While they are few, they also stand in `gated` in meta, which a claim reads with the fence: queues without
+-- a gate cost nothing. Where they are too many that is `*`, and a claim asks the set.
 --
 -- Nothing is popped that may not start. How many run is the queue's own count, so no slot can leak; `queue:<q>:starts`
 -- (LIST) has the times of its last starts, as many as its rate allows.
@@ -16,38 +16,36 @@ local MOST_NAMED = 50
 -- Whether a queue has a gate.
 function is_gated(queue)
   local gated = meta_now()[2]
-  return gated and (gated == '*' or string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true))
+  if gated == '*' then
+    return redis.call('SISMEMBER', P .. 'gates', queue) == 1
+  end
+  return gated and string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true)
 end
 
 -- Note whether a queue has a gate.
 function note_gate(queue, has_gate)
-  local gated = {}
-  if meta_now()[2] == '*' then
-    return
-  end
-  for name in string.gmatch(meta_now()[2] or '', '%S+') do
-    if name ~= queue then
-      gated[#gated + 1] = name
-    end
-  end
-  if has_gate then
-    gated[#gated + 1] = queue
-  end
-  if #gated == 0 then
+  local gates = P .. 'gates'
+  redis.call(has_gate and 'SADD' or 'SREM', gates, queue)
+  local number = redis.call('SCARD', gates)
+  if number == 0 then
     redis.call('HDEL', KEYS[1], 'gated')
-  else
-    redis.call('HSET', KEYS[1], 'gated', #gated > MOST_NAMED and '*' or table.concat(gated, ' '))
+  elseif number > MOST_NAMED then
+    redis.call('HSET', KEYS[1], 'gated', '*')
+  else -- bound: MOST_NAMED
+    redis.call('HSET', KEYS[1], 'gated', table.concat(redis.call('SMEMBERS', gates), ' '))
   end
 end
 
--- Of the starts that a rate allows, those that are free now, up to `wanted`.
+-- Of the starts that a rate allows, those that are free now, up to `wanted`. A rate that was lowered has left more starts
+-- than it allows: of these the last ones count.
 local function free_by_rate(queue, jobs, per_ms, wanted)
   local key = queue_key(queue) .. ':starts'
-  local free = jobs - redis.call('LLEN', key)
+  local noted = redis.call('LLEN', key)
+  local free, first = math.max(jobs - noted, 0), math.max(noted - jobs, 0)
   if free >= wanted then
     return wanted
   end
-  for _, at in ipairs(redis.call('LRANGE', key, '0', int(wanted - free - 1))) do
+  for _, at in ipairs(redis.call('LRANGE', key, int(first), int(first + wanted - free - 1))) do
     local rest_ms = tonumber(at) + per_ms - NOW
     if rest_ms > 0 then
       gate_due_ms = math.min(gate_due_ms or rest_ms, rest_ms)

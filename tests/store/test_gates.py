@@ -210,3 +210,33 @@ async def test_a_rate_that_was_made_smaller_counts_what_has_started_before(store
     assert await claim(store, limit=3) == []
     await store.change_queue("default", QueueChange(rate=Rate(4, 60_000)))
     assert len(await claim(store, limit=3)) == 1
+
+
+async def test_queues_are_named_again_when_there_are_no_longer_too_many_with_a_gate(store: Store, bench: Bench) -> None:
+    """It stayed so for ever: each claim asked each queue."""
+    for number in range(60):
+        await store.change_queue(f"q{number}", PAUSED)
+    assert await bench.client.hget(bench.keys.meta, "gated") == b"*"
+    for number in range(58):
+        await store.change_queue(f"q{number}", RESUMED)
+    named = await bench.client.hget(bench.keys.meta, "gated")
+    assert set(named.split()) == {b"q58", b"q59"}
+    for number in (58, 59):
+        await store.change_queue(f"q{number}", RESUMED)
+    assert await bench.client.hget(bench.keys.meta, "gated") is None
+
+
+async def test_of_more_starts_than_a_lowered_rate_allows_a_claim_reads_only_those_that_count(
+    store: Store, bench: Bench
+) -> None:
+    """It read all of them: thousands, with each claim, until they were too old."""
+    await store.change_queue("default", QueueChange(rate=Rate(1000, 60_000)))
+    await submit(store, *jobs(10))
+    now = int(time.time() * 1000)
+    old, recent = now - 90_000, now
+    unreadable = ["x"] * 900  # a claim that reads one of them fails
+    await bench.client.rpush(bench.keys.starts("default"), *unreadable, old, recent)
+    await store.change_queue("default", QueueChange(rate=Rate(2, 60_000)))
+    assert len(await claim(store, limit=5)) == 1, "of the last two starts one is too old to count"
+    assert await claim(store, limit=5) == []
+    assert await bench.client.llen(bench.keys.starts("default")) == 2

@@ -50,6 +50,7 @@ SHAPES: Final = (
     _shape("workers|handed|actions|apikeys|arrays", "zset"),
     _shape(rf"apikey:{_ID}", "hash"),
     _shape("(?P<item>queues)", "set", members="member"),
+    _shape("gates", "set"),
     _shape("quarantine", "set", members="quarantined"),
     _shape("meta", "hash"),
     _shape("propagate", "list"),
