@@ -63,7 +63,7 @@ end
 
 -- Have `array` go on with it: the submitter does, or the reaper.
 local function work_on_array(array)
-  redis.call('ZADD', P .. 'arrays', NOW_TEXT, array)
+  redis.pcall('ZADD', P .. 'arrays', NOW_TEXT, array)
 end
 
 -- Make one task; `fields` are of one that ends at once, as `status`.

@@ -212,18 +212,6 @@ local function ready_state(job)
   return job.run_at and job.run_at > NOW and 'scheduled' or 'pending'
 end
 
--- Have the edges of a job visited again from the first one.
-local function push_propagate(job)
-  if not job.children then
-    return
-  end
-  if not job.edge_cursor then
-    redis.call('RPUSH', P .. 'propagate', job.id)
-  end
-  job.edge_cursor = 0
-  redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
-end
-
 -- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest; damaged
 -- ones are passed over, and those that wait at other queues by now.
 local function next_parked(queue)
@@ -260,29 +248,42 @@ local function hint(queue)
   end
 end
 
+local flush
+
+do
+
+local PIECE = 1000 -- most arguments of one command
+
+-- Write a list of any length in pieces: beyond 8,000 `unpack` raises, and what is behind it would be lost. What a damaged
+-- key does not take is noted, the rest is written. `step`: arguments per member; the last of them is the member.
+local function write_all(command, key, list, step)
+  for first = 1, #list, PIECE do
+    local last = math.min(first + PIECE - 1, #list)
+    local reply = redis.pcall(command, key, unpack(list, first, last))
+    for at = first + step - 1, type(reply) == 'table' and reply.err and last or 0, step do
+      quarantine(list[at])
+    end
+  end
+end
+
 local function flush_index(key, members)
   local adds, drops = {}, {}
   for member, score in pairs(members) do
     if score then
-      adds[#adds + 1] = type(score) == 'string' and score or int(score)
-      adds[#adds + 1] = member
+      adds[#adds + 1], adds[#adds + 2] = type(score) == 'string' and score or int(score), member
     else
       drops[#drops + 1] = member
     end
   end
-  if #drops > 0 then
-    redis.call('ZREM', key, unpack(drops))
-  end
-  if #adds > 0 then
-    redis.call('ZADD', key, unpack(adds))
-  end
+  write_all('ZREM', key, drops, 1)
+  write_all('ZADD', key, adds, 2)
 end
 
 -- A worker whose timer is set to a later due time has to look again.
 local function hint_sooner()
   if soonest_at then
-    local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
-    if #first == 0 or tonumber(first[2]) > soonest_at then
+    local first = redis.pcall('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
+    if first.err or #first == 0 or tonumber(first[2]) > soonest_at then
       hints[soonest_queue] = true
     end
     soonest_queue, soonest_at = nil, nil
@@ -317,25 +318,22 @@ local function flush_event()
     entry[#entry + 1], entry[#entry + 2] = status, table.concat(ids, ' ')
   end
   if #entry > 0 then
-    redis.call('XADD', P .. 'events', 'MAXLEN', '~', '1000', '*', unpack(entry))
+    redis.pcall('XADD', P .. 'events', 'MAXLEN', '~', '1000', '*', unpack(entry))
   end
 end
 
 -- Write all that was collected. May be called more than once in a script.
-local function flush()
+function flush()
   hint_sooner()
   flush_counts()
   for key, members in pairs(indexes) do
     flush_index(key, members)
   end
-  if #keys_gone > 0 then
-    redis.call('DEL', unpack(keys_gone))
-  end
-  for key, ids in pairs(pushes) do
-    redis.call('RPUSH', key, unpack(ids))
-  end
-  for key, ids in pairs(fronts) do
-    redis.call('LPUSH', key, unpack(ids))
+  write_all('DEL', KEYS[2], keys_gone, 1)
+  for command, lists in pairs({ RPUSH = pushes, LPUSH = fronts }) do
+    for key, ids in pairs(lists) do
+      write_all(command, key, ids, 1)
+    end
   end
   for queue in pairs(hints) do
     hint(queue)
@@ -347,4 +345,6 @@ local function flush()
       flush()
     end
   end
+end
+
 end

@@ -159,8 +159,8 @@ end
 -- Visit up to `budget` edges of ended (or retried) jobs; returns whether some are left for a further call.
 function propagate(budget)
   while budget > 0 do
-    local id = redis.call('LINDEX', P .. 'propagate', '0')
-    if not id then
+    local id = redis.pcall('LINDEX', P .. 'propagate', '0')
+    if type(id) ~= 'string' then -- none is left, or the list is damaged
       return false
     end
     local kind, walked = string.match(id, '^(%a+):(.+)$')

@@ -4,6 +4,18 @@
 -- budget; returns how much was done, and whether that was all.
 local WALKS = {}
 
+-- Have the edges of a job visited again from the first one.
+local function push_propagate(job)
+  if not job.children then
+    return
+  end
+  if not job.edge_cursor then
+    redis.pcall('RPUSH', P .. 'propagate', job.id)
+  end
+  job.edge_cursor = 0
+  redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
+end
+
 -- Fields that tell how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 

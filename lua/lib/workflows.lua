@@ -21,7 +21,7 @@ end
 function go_on_stopping(workflow, from)
   local at = redis.call('HGET', workflow_key(workflow), 'stop_at')
   if not at then
-    redis.call('RPUSH', P .. 'propagate', 'workflow:' .. workflow)
+    redis.pcall('RPUSH', P .. 'propagate', 'workflow:' .. workflow)
   end
   if not at or tonumber(at) > from then
     redis.call('HSET', workflow_key(workflow), 'stop_at', int(from))
@@ -76,7 +76,7 @@ end
 
 function push_cascade(job, token)
   redis.call('HSET', job_key(job.id), 'cascade', token .. ' 0')
-  redis.call('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
+  redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
 end
 
 local function cascade_to(id, parent, token)
@@ -191,7 +191,8 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   local workflows, moved = stirred, false
   stirred = {}
   for workflow, what in pairs(workflows) do
-    moved = settle_final(workflow, what) or moved
+    local ok, has_moved = pcall(settle_final, workflow, what)
+    moved = ok and has_moved or moved -- one that is damaged spares the others (see doctor)
   end
   return moved
 end

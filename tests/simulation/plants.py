@@ -64,9 +64,9 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     # What is left of a walk over edges is remembered for a moment only, as if nobody but its worker knew of it.
     "propagation-lost": (
         Edit(
-            "lib/core.lua",
-            "    redis.call('RPUSH', P .. 'propagate', job.id)\n",
-            "    redis.call('RPUSH', P .. 'propagate', job.id)\n    redis.call('PEXPIRE', P .. 'propagate', '100')\n",
+            "lib/ends.lua",
+            "    redis.pcall('RPUSH', P .. 'propagate', job.id)\n",
+            "    redis.pcall('RPUSH', P .. 'propagate', job.id)\n    redis.call('PEXPIRE', P .. 'propagate', '100')\n",
         ),
     ),
     # Only success gives the key back.

@@ -1,7 +1,7 @@
 """A damaged key is an error that callers can live with, and spares the rest of a batch."""
 
 import pytest
-from builders import claim, finish, new_job, submit
+from builders import after, claim, finish, new_job, submit
 from servers import Bench
 
 from workron.errors import StoreBroken
@@ -39,3 +39,31 @@ async def test_a_damaged_job_spares_the_others_of_a_claim(bench: Bench) -> None:
     assert [got.id for got in claims] == [first, last]
     for got in claims:
         assert (await finish(store, got)).status is Status.DONE
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("broken", ["pending", "skipped", "due", "jobs", "events", "propagate"])
+async def test_a_damaged_key_stopped_what_else_the_call_had_to_write(bench: Bench, broken: str) -> None:
+    store = bench.store()
+    parent, other = await submit(store, new_job(queue="first"), new_job(queue="first"))
+    [child] = await submit(store, new_job(queue="broken", depends_on=after(parent)))
+    keys = {
+        "pending": bench.keys.pending("broken", 5),
+        "skipped": bench.keys.queue("broken") + ":blocked",
+        "due": bench.keys.due,
+        "jobs": bench.keys.jobs,
+        "events": f"{bench.keys.prefix}events",
+        "propagate": bench.keys.propagate,
+    }
+    claims = await claim(store, queues=["first"], limit=2)
+    await bench.client.delete(keys[broken])
+    await bench.client.set(keys[broken], "what?")
+    for one in claims:
+        assert (await finish(store, one)).status is Status.DONE
+    counts = {queue.name: queue.counts for queue in await store.queues()}
+    assert counts["first"][Status.DONE] == 2
+    await bench.client.delete(keys[broken])
+    await store.doctor.examine(repair=True)
+    await store.upkeep.propagate()
+    assert [one.id for one in await claim(store, queues=["broken"])] == [child]
+    assert other in {one.id for one in claims}
