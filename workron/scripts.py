@@ -26,7 +26,7 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey",
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
      "revoke"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
@@ -267,6 +267,9 @@ class Scripts:
         text: str = "",
     ) -> Any:
         return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
+
+    async def look(self, cursor: bytes, count: int) -> Any:
+        return await self._run("look", cursor, count)
 
     async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
         return await self._run("inspect", int(mend), what, *items, repeat=not mend)

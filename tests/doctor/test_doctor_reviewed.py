@@ -87,7 +87,7 @@ async def test_a_concurrency_key_that_was_deleted_is_known_again_with_the_next_j
     patient = await Patient(bench).build()
     await bench.client.delete(bench.keys.concurrency("k"))
     await bench.client.zadd(bench.keys.due, {"refill k": 1})
-    assert [fault.code for fault in await bench.store().glance.look()] == ["held-up"]
+    assert (await patient.faults(repair=True)) == {}
     await patient.run_to_the_end()
     await bench.client.delete(bench.keys.concurrency("k"))
 
@@ -96,7 +96,8 @@ async def test_a_concurrency_key_that_was_deleted_is_known_again_with_the_next_j
 async def test_a_job_whose_edges_are_gone_is_not_started_before_its_parent(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.delete(f"{bench.keys.job(patient.child)}:parents")
-    assert [fault.code for fault in await bench.store().glance.look()] == ["unsettled"]
+    assert "unsettled" in await patient.faults()
+    assert await patient.faults(repair=True) == {}
     assert (await bench.store().job(patient.child)).status is Status.BLOCKED
     assert await patient.faults() == {}
     await patient.run_to_the_end()
@@ -275,7 +276,7 @@ async def test_an_array_that_follows_another_one_and_has_forgotten_whose_turn_it
     (claimed,) = await claim(store)
     await bench.client.delete(f"{bench.keys.array(other.id)}:turns")
     await finish(store, claimed)
-    assert [fault.code for fault in await store.glance.look()] == ["stuck-array"]
+    assert [fault.code for fault in (await store.doctor.examine(repair=True)).mended] == ["stuck-array"]
     await store.upkeep.tidy()
     assert len(await run_all(store)) == 2
     assert (await store.job(other.id)).status is Status.DONE

@@ -10,6 +10,7 @@ from servers import Bench
 
 from reaper import reaper as reaping
 from reaper.reaper import Reaper
+from workron.doctor import glance
 from workron.errors import StoreBroken
 
 
@@ -37,13 +38,33 @@ async def test_a_pending_job_that_is_in_no_list_is_put_into_it(bench: Bench) -> 
     await patient.run_to_the_end()
 
 
-async def test_it_goes_round_over_all_jobs_page_by_page(bench: Bench) -> None:
+async def test_it_goes_round_over_all_jobs_page_by_page(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glance, "_CALLS", 1)
     store = bench.store()
-    ids = await submit(store, *jobs(250), new_job())
+    ids = await submit(store, *jobs(450), new_job())
     await bench.client.delete(bench.keys.pending("default", 5))
-    found = [{fault.about for fault in await store.glance.look()} for _ in range(4)]
-    assert [len(page) for page in found] == [100, 100, 51, 0]
-    assert set().union(*found) == {f"job {one}" for one in ids}
+    found = [f"job {one}" for one in ids]
+    pages = []
+    while found:
+        page = [fault.about for fault in await store.glance.look()]
+        found = [one for one in found if one not in page]
+        pages.append(len(page))
+    assert sum(pages) == 451, "none is mended twice"
+    assert max(pages) < 451
+    assert await store.glance.look() == []
+
+
+@pytest.mark.parametrize("index", ["jobs", "queue:default:done", "queue:default:blocked", "due"])
+async def test_jobs_that_stood_in_no_index_were_never_seen_again(bench: Bench, index: str) -> None:
+    patient = await Patient(bench).build()
+    before = await bench.client.zrange(patient.key(index), 0, -1, withscores=True)
+    await bench.client.delete(patient.key(index))
+    if index == "due":
+        await bench.client.zadd(patient.key(index), {one: at for one, at in before if one != patient.later.encode()})
+    code = "not-due" if index == "due" else "not-listed"
+    assert {fault.code for fault in await bench.store().glance.look()} == {code}
+    assert await bench.client.zrange(patient.key(index), 0, -1, withscores=True) == before
+    await patient.run_to_the_end()
 
 
 async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ async def test_an_array_is_known_again_by_its_tasks(bench: Bench) -> None:
     await finish(store, first)
     before = await bench.client.hgetall(bench.keys.array(array.id))
     await bench.client.delete(bench.keys.array(array.id))
-    assert [fault.code for fault in await bench.store().glance.look()] == ["array-gone"]
+    assert [fault.code for fault in (await store.doctor.examine(repair=True)).mended] == ["array-gone"]
     after_mend = await bench.client.hgetall(bench.keys.array(array.id))
     counts = ("size", "made", "pending", "running", "done", "cancelled", "parallel", "started")
     assert {name: int(after_mend.get(name.encode(), 0)) for name in counts} == {

@@ -161,3 +161,8 @@ class Fault:
     @property
     def kind(self) -> Kind:
         return KINDS[self.code]
+
+
+def shown(value: bytes) -> str:
+    """Return what was found in Redis as text: it may be anything."""
+    return value.decode("utf-8", "backslashreplace")

@@ -3,14 +3,13 @@
 from typing import Final
 
 from workron.connection import Connection
-from workron.doctor.faults import Fault
-from workron.doctor.inspector import ITEMS, Inspector, text_of
+from workron.doctor.faults import Fault, shown
 from workron.keys import Keys
 from workron.scripts import Scripts
 
-_JOBS_PER_PAGE: Final = 100_000
-_MOST_PAGES: Final = 5
-"""Of a million jobs, each is seen once in about an hour."""
+_KEYS_PER_CALL: Final = 200
+_CALLS: Final = 5
+"""Of a million keys, each is seen once in about an hour."""
 
 
 class Glance:
@@ -20,14 +19,19 @@ class Glance:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
-        self._behind = b"-"
+        self._cursor = b"0"
 
     async def look(self) -> list[Fault]:
         """Look at the next jobs; returns what was wrong with them, mended or not."""
-        inspector = Inspector(self._scripts, mend=True)
-        jobs = await self._connection.call("ZCARD", self._keys.jobs)
-        for _ in range(min(1 + jobs // _JOBS_PER_PAGE, _MOST_PAGES)):
-            page = await self._connection.call("ZRANGEBYLEX", self._keys.jobs, self._behind, "+", "LIMIT", 0, ITEMS)
-            self._behind = b"(" + page[-1] if len(page) == ITEMS else b"-"
-            await inspector.ask("job", [text_of(job) for job in page])
-        return inspector.faults
+        found: list[Fault] = []
+        for _ in range(_CALLS):
+            match await self._scripts.look(self._cursor, _KEYS_PER_CALL):
+                case [b"LOOKED", cursor, *faults]:
+                    self._cursor = cursor
+                    found += [
+                        Fault(code.decode(), f"job {shown(job)}", shown(detail), bool(mended))
+                        for job, code, detail, mended in faults
+                    ]
+            if self._cursor == b"0":
+                break
+        return found
