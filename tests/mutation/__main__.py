@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))  # as pytest has it
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest has it
 
 import pytest
 
 from tests.mutation.mutants import Mutant, files
 from tests.mutation.plugin import Mutation
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = """
 examples:
   python -m tests.mutation --files lib/claims
