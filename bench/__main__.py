@@ -11,7 +11,20 @@ from typing import Final
 
 from bench import report
 from bench.idle import measure as idle
-from bench.measures import command, http, latency, limits, recovery, remote, scale, shell, single, startup, throughput
+from bench.measures import (
+    ceiling,
+    command,
+    http,
+    latency,
+    limits,
+    recovery,
+    remote,
+    scale,
+    shell,
+    single,
+    startup,
+    throughput,
+)
 from bench.peers import OURS, PEERS, Installed, InstallError, cache_folder, install
 from bench.plan import Measure, Plan
 from bench.quiet import quiet
@@ -29,6 +42,7 @@ MEASURES: Final[dict[str, Measure]] = {
     "http": http.measure,
     "remote": remote.measure,
     "shell": shell.measure,
+    "ceiling": ceiling.measure,
     "limits": limits.measure,
     "startup": startup.measure,
     "recovery": recovery.measure,
