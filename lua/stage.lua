@@ -16,7 +16,7 @@
 --
 -- Chunks are stored in their order; EARLY: the one before is not there yet.
 --
--- Returns {"STAGED"}, {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
+-- Returns {"STAGED"}, {"VALUES", id, …} (see lib/submissions), {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
 -- {"HELD", holder, key} (see lib/conflicts), {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -82,6 +82,10 @@ local unknown = resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
   return unknown
+end
+local missing = without_values(jobs)
+if #missing > 0 then
+  return { 'VALUES', unpack(missing) }
 end
 
 -- Store a job, and note what its admission need not look up: that it is pending, or that it is blocked, as long as

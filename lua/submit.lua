@@ -9,7 +9,7 @@
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
 -- {"STORED", now_ms}, now_ms 0 if it was stored before; {"RETURNED", id} of the job that holds the unique key of the only one;
 -- {"HELD", holder, key} (see lib/conflicts); {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
--- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why},
+-- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why}, {"VALUES", id, …}: it would be stored, and the values of these arrays are still to come,
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
@@ -34,7 +34,8 @@ end
 
 local function erase(jobs)
   for _, job in ipairs(jobs) do
-    redis.call('DEL', job_key(job.id), job_key(job.id) .. ':parents', job_key(job.id) .. ':children')
+    redis.call('UNLINK', job_key(job.id), job_key(job.id) .. ':parents', job_key(job.id) .. ':children',
+      P .. 'array:' .. job.id .. ':values')
   end
 end
 
@@ -154,6 +155,10 @@ local function submit(key, fingerprint, about, name, size, jobs)
   local unknown = resolve_parents(jobs)
   if #unknown > 0 then
     return { 'UNKNOWN', unpack(unknown) }
+  end
+  local missing = without_values(jobs)
+  if #missing > 0 then
+    return { 'VALUES', unpack(missing) }
   end
   if not pcall(write_jobs, jobs, workflow) then
     erase(jobs)

@@ -1,9 +1,9 @@
--- values: store the next values of an array, before the job that has it is submitted.
+-- values: store the next values of an array, which its submission has asked for, before it is made again.
 -- uses: core
 --
 -- ARGV[1]  id       of the job
 -- ARGV[2]  offset   how many were stored before
--- ARGV[3]  ttl_ms   how long they are kept without the job, ms
+-- ARGV[3]  ttl_ms   how long they are kept until the job is stored, ms
 -- ARGV[4..]  values  value of a task
 --
 -- Returns {"KEPT"}, also for a repeat, or {"FULL"}

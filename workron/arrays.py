@@ -1,17 +1,15 @@
-"""Arrays: many tasks of one job. Their values are stored before it, their tasks are made as they may start."""
+"""Arrays: many tasks of one job, which are made as they may start."""
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from workron.chunks import MAX_BYTES
 from workron.errors import (
     Conflict,
     InvalidRequest,
     NotFound,
-    StoreFull,
     StoreUnavailable,
     UniqueConflict,
     UnknownDependency,
@@ -21,8 +19,6 @@ from workron.scripts import Scripts
 
 STEP: Final = 100
 """Tasks in one call."""
-_VALUES_PER_CALL: Final = 5_000
-_WITHOUT_JOB_MS: Final = 3_600_000
 _IN_A_REQUEST_S: Final = 1.0
 
 
@@ -44,18 +40,6 @@ class Arrays:
                     raise UnknownDependency([unknown])
                 sizes[unknown] = found.array.size if found.array else 0
             _match(sizes[job.id], followed, sizes)
-
-    async def store_values(self, job: NewJob) -> None:
-        """Store the values of a job's array, in calls of bounded work; forgotten unless the job follows in an hour."""
-        if job.array is None or job.array.values is None:
-            return
-        offset = 0
-        for page in _pages(job.array.values):
-            match await self._scripts.values(job.id, offset, _WITHOUT_JOB_MS, page):
-                case [b"FULL"]:
-                    raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
-                case [b"KEPT"]:
-                    offset += len(page)
 
     async def work_on(self, job_id: str, within_s: float) -> None:
         """Do what is to be done now for an array: make tasks, go over those there are. The rest is the next pass's."""
@@ -99,15 +83,3 @@ def _match(size: int, followed: Sequence[str], sizes: Mapping[str, int]) -> None
     if its_size != size:
         what = f"has {its_size} tasks" if its_size else "is no array"
         raise InvalidRequest(f"tasks can't match: job {followed[0]} {what}, this one has {size}", field="depends_on")
-
-
-def _pages(values: Sequence[str]) -> Iterator[list[str]]:
-    page: list[str] = []
-    size = 0
-    for value in values:
-        if page and (len(page) == _VALUES_PER_CALL or size + len(value) > MAX_BYTES // 4):
-            yield page
-            page, size = [], 0
-        page.append(value)
-        size += len(value)
-    yield page

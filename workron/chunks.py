@@ -53,6 +53,8 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("argv", orjson.dumps(list(job.argv)))
     if job.array is not None:
         parts += ("array_first", job.array.first, "array_size", str(job.array.size))
+        if job.array.values is not None:
+            parts += ("array_values", "1")
         if job.array.max_parallel is not None:
             parts += ("array_parallel", str(job.array.max_parallel))
         for edge in job.depends_on:

@@ -27,7 +27,7 @@ _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
      "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
-     "revoke"}
+     "revoke", "discard"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -128,6 +128,9 @@ class Scripts:
 
     async def values(self, job_id: str, offset: int, ttl_ms: int, values: Sequence[Arg]) -> Any:
         return await self._run("values", job_id, offset, ttl_ms, *values)
+
+    async def discard(self, job_ids: Sequence[str]) -> Any:
+        return await self._run("discard", *job_ids)
 
     async def tasks(self, job_id: str, what: str, places: Sequence[int]) -> Any:
         return await self._run("tasks", job_id, what, *places)

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
+from workron.array_values import ArrayValues
 from workron.arrays import Arrays
 from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
@@ -31,7 +32,7 @@ from workron.errors import (
 )
 from workron.models import Idempotency, NewJob, Submitted
 from workron.scripts import Arg, Scripts
-from workron.tasks import end
+from workron.tasks import Afterwards, end
 
 _WHY_CLOSED: Final = {
     b"finished": "all its jobs have ended",
@@ -68,7 +69,7 @@ class Submitter:
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
         self._caller: asyncio.Task[None] | None = None
-        self._aborting: set[asyncio.Task[None]] = set()
+        self._afterwards = Afterwards()
 
     async def submit(
         self,
@@ -91,20 +92,21 @@ class Submitter:
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
         arrays = [job for job in jobs if job.array is not None]
-        for job in arrays:
-            await self._arrays.store_values(job)
         about = f"+{workflow}" if flags == "+" else workflow + flags
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
-        if second is None:
-            reply = await self._store(first, (key, fingerprint, about, name, len(jobs)))
-        else:
-            if missing := await self._missing(list(others)):  # found out before anything is written
-                raise UnknownDependency(missing)
-            reply = await self._stage_and_open(
-                chain((first, second), parts), jobs, (workflow, about), name, key, fingerprint
-            )
-        if earlier := _judge(reply):
+        async with ArrayValues(self._scripts, jobs, self._afterwards) as values:
+            if second is None:
+                head = (key, fingerprint, about, name, len(jobs))
+                reply = await values.call(partial(self._store, first, head))
+            else:
+                if missing := await self._missing(list(others)):  # found out before anything is written
+                    raise UnknownDependency(missing)
+                reply = await self._stage_and_open(
+                    chain((first, second), parts), jobs, values, (workflow, about), name, key, fingerprint
+                )
+            earlier = _judge(reply)
+        if earlier:
             return await self._with_returned(earlier) if len(earlier.ids) > 1 else earlier
         for job in arrays:
             await self._arrays.work_on_quietly(job.id)
@@ -177,6 +179,7 @@ class Submitter:
         self,
         parts: Iterable[Chunk],
         jobs: Sequence[NewJob],
+        values: ArrayValues,
         workflow: tuple[str, str],
         name: str,
         key: str,
@@ -184,7 +187,7 @@ class Submitter:
     ) -> Any:
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
-            staged, reply = await self._stage(parts, reservations(jobs), batch, workflow[0], key, fingerprint)
+            staged, reply = await self._stage(parts, reservations(jobs), values, batch, workflow[0], key, fingerprint)
             if reply[0] == b"STAGED":
                 reply = await self._scripts.open(
                     batch=batch,
@@ -198,11 +201,7 @@ class Submitter:
                     size=len(jobs),
                 )
         except BaseException as error:
-            aborting = asyncio.create_task(self.abort_quietly(batch))
-            self._aborting.add(aborting)
-            aborting.add_done_callback(self._aborting.discard)
-            if type(error) is not StoreUnavailable:  # else nobody should wait for a second call that gets no answer
-                await aborting
+            await self._afterwards.do(self.abort_quietly(batch), error)
             raise
         if reply[0] in (b"OPEN", b"STORED"):
             await asyncio.gather(self.admit_quietly(batch), self.admit_quietly(batch))  # Redis need not wait for us
@@ -211,7 +210,14 @@ class Submitter:
         return reply
 
     async def _stage(
-        self, parts: Iterable[Chunk], rooms: Iterator[str], batch: str, workflow: str, key: str, fingerprint: str
+        self,
+        parts: Iterable[Chunk],
+        rooms: Iterator[str],
+        values: ArrayValues,
+        batch: str,
+        workflow: str,
+        key: str,
+        fingerprint: str,
     ) -> tuple[int, Any]:
         """Stage all chunks; returns how many, and the last reply.
 
@@ -221,7 +227,7 @@ class Submitter:
         number, reply = 0, [b"STAGED"]
         try:
             for number, chunk in enumerate(parts, 1):
-                if len(under_way) == _STAGES and (reply := await _oldest(under_way))[0] != b"STAGED":
+                if len(under_way) == _STAGES and (reply := await _oldest(under_way, values))[0] != b"STAGED":
                     return number, reply
                 stage = partial(
                     self._scripts.stage,
@@ -237,7 +243,7 @@ class Submitter:
                 under_way.append((stage, asyncio.create_task(stage())))
                 await asyncio.sleep(0)  # it is sent before the next one is made
             while under_way and reply[0] == b"STAGED":
-                reply = await _oldest(under_way)
+                reply = await _oldest(under_way, values)
             return number, reply
         finally:
             await end([call for _, call in under_way])
@@ -273,11 +279,15 @@ class Submitter:
         return tidied
 
 
-async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]]) -> Any:
-    """Return the reply to the chunk that was sent first. Where a connection broke, it came before those ahead of it."""
+async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]], values: ArrayValues) -> Any:
+    """Return the reply to the chunk that was sent first.
+
+    It is sent again where it came before the one ahead of it (a connection broke, or that one had to wait for values),
+    and with its own values, if it asks for them.
+    """
     stage, call = under_way.popleft()
     reply = await call
-    return await stage() if reply[0] == b"EARLY" else reply
+    return await values.call(stage) if reply[0] in {b"EARLY", b"VALUES"} else reply
 
 
 def _answers(reply: Any) -> Sequence[Any]:

@@ -1,8 +1,10 @@
-"""Ending background tasks for sure."""
+"""Background tasks: ended for sure, or done whatever becomes of their caller."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
+
+from workron.errors import StoreUnavailable
 
 _T = TypeVar("_T")
 _AGAIN_S: Final = 0.1
@@ -41,3 +43,18 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in done:
             _ = task.cancelled() or task.exception()  # else asyncio complains that nobody has asked
         left = [task for task in left if task not in done]
+
+
+class Afterwards:
+    """What is to be done even if its caller is cancelled, or has no time to wait for it."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def do(self, work: Coroutine[Any, Any, None], error: BaseException | None) -> None:
+        """Do it behind an error, and wait for it, unless that is that Redis is away: a second call gets no answer."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        if type(error) is not StoreUnavailable:
+            await asyncio.shield(task)

@@ -287,7 +287,6 @@ function HOLDERS.A(head, from, to)
     if head.array_parallel then
       redis.call('HSET', key, 'parallel', head.array_parallel)
     end
-    redis.call('PERSIST', key .. ':values')
     if head.array_follows then
       local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
       redis.call('HSET', key, 'follows', head.array_follows)

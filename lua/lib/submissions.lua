@@ -3,7 +3,7 @@
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
 local FROM_FIELDS = { queue = true, priority = true, unique = true, holds = true, array_size = true, array_parallel = true,
-  array_first = true, array_follows = true, final = true }
+  array_first = true, array_follows = true, array_values = true, final = true }
 local NONE = {} -- the edges of a job without: most have none
 
 local function parse_edges(at, count)
@@ -85,6 +85,18 @@ local function resolve_parents(jobs, batch)
   return unknown
 end
 
+-- The arrays among these jobs whose values are not all there. Values come before the job, and only when it is known that
+-- it can be stored: {"VALUES", id, …} asks for them.
+local function without_values(jobs)
+  local missing = {}
+  for _, job in ipairs(jobs) do
+    if job.array_values and redis.call('LLEN', P .. 'array:' .. job.id .. ':values') ~= tonumber(job.array_size) then
+      missing[#missing + 1] = job.id
+    end
+  end
+  return missing
+end
+
 -- Write the edges of a job whose parents are resolved: on the child what is not satisfied; what its parents are to
 -- know of it goes into `children`.
 local function store_edges(job, children)
@@ -131,6 +143,9 @@ local function store_job(job, status, made_at, workflow, children, batch)
     fields[#fields + 1], fields[#fields + 2] = 'caused_by', job.broken_by.id
   end
   redis.call('HSET', job_key(job.id), unpack(fields))
+  if job.array_values then
+    redis.call('PERSIST', P .. 'array:' .. job.id .. ':values')
+  end
 end
 
 -- Write the lists of children, after the jobs of this call (their hashes say already that they have some).

@@ -47,12 +47,12 @@ class Submissions(Tasks):
         if add and workflow not in self.workflows:
             raise Refused("NotFound")
         self._check_arrays(jobs)
-        if self.dies and any(job.array and job.array.values for job in jobs):
-            return ()  # the call that got no answer has stored values, and nothing that is seen
         earlier, until = self.submissions.get(key or "", ((), 0))
         if earlier and until > self.now:
             return earlier
         answer = self._submit(jobs, workflow, on_failure, add, key)
+        if not answer:
+            return ()
         if alone:
             self.tell_dependents()
         self._work_on_all(jobs)
@@ -73,6 +73,8 @@ class Submissions(Tasks):
         answer = tuple(instead.get(job.id, job.id) for job in jobs)
         if kept:
             self._refuse(kept, [self.jobs[one] for one in replaced], workflow if add else None)
+            if self.dies and any(job.array and job.array.values for job in kept):
+                return ()  # the call that got no answer has asked for the values
             self._store(kept, workflow, on_failure, add)
             for other, by in replaced.items():
                 self._cancel(self.jobs[other], f"replaced by job {by}")

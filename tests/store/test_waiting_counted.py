@@ -84,7 +84,7 @@ class Chaos:
         else:
             self.ids += [job.id for job in many]
         finally:
-            for task in list(submitter._aborting):
+            for task in list(submitter._afterwards.tasks):
                 await task
             scripts._run = run
 

@@ -1,0 +1,81 @@
+"""Values of arrays: sent once their submission has been judged, forgotten if it is not stored in the end.
+
+A call that would store an array answers VALUES until its values are there. So a refused submission, or the repeat of a
+stored one, costs Redis nothing, however large its values are.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from workron.chunks import MAX_BYTES
+from workron.errors import GivenUp, StoreFull, StoreUnavailable
+from workron.models import NewJob
+from workron.scripts import Scripts
+from workron.tasks import Afterwards
+
+_PER_CALL: Final = 5_000
+_DISCARDED_PER_CALL: Final = 100
+_UNTIL_STORED_MS: Final = 300_000
+"""Values whose submitter died before it stored their job are kept for so long."""
+_TRIES: Final = 3
+"""How often one call may ask for values: again only where some ran out, or a twin of this submission discarded them."""
+
+
+class ArrayValues:
+    """The values of the arrays of one submission; without it they are discarded."""
+
+    def __init__(self, scripts: Scripts, jobs: Sequence[NewJob], afterwards: Afterwards) -> None:
+        self._scripts = scripts
+        self._afterwards = afterwards
+        self._of = {job.id: job.array.values for job in jobs if job.array and job.array.values is not None}
+        self._sent: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Discard what was sent for jobs that are not stored in the end."""
+        if self._sent:
+            await self._afterwards.do(self._discard_quietly(), error)
+
+    async def call(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call, and again once the values that it asks for are there; returns its final reply."""
+        for _ in range(_TRIES):
+            match await call():
+                case [b"VALUES", *missing]:
+                    for job_id in missing:
+                        await self._send(job_id.decode())
+                case reply:
+                    return reply
+        raise GivenUp("the values of an array were lost again and again before it was stored")
+
+    async def _send(self, job_id: str) -> None:
+        """Store the values of a job's array, in calls of bounded work."""
+        self._sent.add(job_id)
+        offset = 0
+        for page in _pages(self._of[job_id]):
+            match await self._scripts.values(job_id, offset, _UNTIL_STORED_MS, page):
+                case [b"FULL"]:
+                    raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
+                case [b"KEPT"]:
+                    offset += len(page)
+
+    async def _discard_quietly(self) -> None:
+        """Forget what was sent for jobs that are not stored; if Redis is away, it runs out by itself."""
+        sent = list(self._sent)
+        with suppress(StoreUnavailable):
+            for start in range(0, len(sent), _DISCARDED_PER_CALL):
+                await self._scripts.discard(sent[start : start + _DISCARDED_PER_CALL])
+
+
+def _pages(values: Sequence[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    size = 0
+    for value in values:
+        if page and (len(page) == _PER_CALL or size + len(value) > MAX_BYTES // 4):
+            yield page
+            page, size = [], 0
+        page.append(value)
+        size += len(value)
+    yield page
