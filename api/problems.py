@@ -51,6 +51,7 @@ DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Jobs wait for each othe
 INTERNAL: Final = Kind("internal", 500, "Internal error")
 STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "The store can't be reached")
 STORE_FULL: Final = Kind("store-full", 503, "The store has no room for new work")
+TOO_MANY_READS: Final = Kind("too-many-reads", 503, "Too many large reads at once")
 QUEUE_FULL: Final = Kind("queue-full", 503, "As many jobs wait as may")
 
 KINDS: Final = (
@@ -74,6 +75,7 @@ KINDS: Final = (
     INTERNAL,
     STORE_UNAVAILABLE,
     STORE_FULL,
+    TOO_MANY_READS,
     QUEUE_FULL,
 )
 
@@ -93,6 +95,7 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
     errors.LeaseLost: LEASE_LOST,
     errors.StoreUnavailable: STORE_UNAVAILABLE,
     errors.StoreFull: STORE_FULL,
+    errors.TooManyReads: TOO_MANY_READS,
     errors.QueueFull: QUEUE_FULL,
 }
 

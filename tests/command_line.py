@@ -230,6 +230,7 @@ def job_document(**fields: Any) -> dict[str, Any]:
         "error": None,
         "depends_on": [],
         "dependencies": [],
+        "dependency_count": 0,
         "workflow": None,
         "final": False,
     } | fields

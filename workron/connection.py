@@ -30,6 +30,9 @@ BUDGET_S: Final = 1.8
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
 """Longest wait of a blocking command: the socket must not time out first."""
 
+GOOD_FOR_S: Final = 15.0
+"""So old a connection may be that only reads: a server that was made a replica answers reads as before."""
+
 _AWAY: Final = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
@@ -180,10 +183,6 @@ class Connection:
                 self._lane = await self._place.open(self._budget_s)
             return self._lane
 
-    def _close_lane(self) -> None:
-        if self._lane is not None:
-            self._lane.close()
-
     def _failed(self, error: Exception) -> Exception:
         """Translate; where another server has our keys by now, the next call looks for it."""
         if self._lane is not None and self._place is not None and self._place.is_left(error):
@@ -193,6 +192,7 @@ class Connection:
     async def _within_budget(self, run: Callable[[], Awaitable[Any]], repeat: bool, spent_s: float = 0.0) -> Any:
         pause_s = 0.05
         last: Exception | None = None
+        began_s = asyncio.get_running_loop().time() - spent_s
         try:
             async with asyncio.timeout(max(0.0, self._budget_s - spent_s)):
                 while True:
@@ -206,21 +206,36 @@ class Connection:
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                     pause_s *= 2
         except TimeoutError as error:
-            self._close_lane()  # it may be half open: a call that is made later must not wait behind these
+            if self._lane is not None and self._lane.heard_s < began_s:
+                self._lane.close()  # it may be half open: a call that is made later must not wait behind these
             raise last or StoreUnavailable(f"Redis did not answer within {self._budget_s:g} s") from error
+
+    def another(self, budget_s: float | None = None) -> "Connection":
+        """Return one more connection to the same server: what is slow there holds up nothing here.
+
+        Whoever asked for it calls `leave` at the end. An injected client (fakeredis) has no lanes, and gets itself.
+        """
+        if self._place is None:
+            return self
+        made = Connection(self._client, budget_s=budget_s or self._budget_s)
+        made._place = self._place
+        return made
 
     @asynccontextmanager
     async def own(self) -> AsyncIterator["Connection"]:
         """Give a connection of its own, for commands that block (at most `BLOCK_S` seconds)."""
-        if self._place is None:  # an injected client (fakeredis): its calls never block the server
-            yield self
-            return
-        connection = Connection(self._client, budget_s=SOCKET_TIMEOUT_S)
-        connection._place = self._place
+        connection = self.another(SOCKET_TIMEOUT_S)
         try:
             yield connection
         finally:
-            await connection._aclose_lane()
+            if connection is not self:
+                await connection.leave()
+
+    def rest(self) -> None:
+        """Let go of what nobody waits for any more, and of a lane whose server may have become a replica unnoticed."""
+        lane = self._lane
+        if lane is not None and (lane.busy or asyncio.get_running_loop().time() - lane.opened_s > GOOD_FOR_S):
+            lane.close()
 
     async def messages(self, channel: str) -> AsyncIterator[str]:
         """Yield messages published on a channel; raises StoreUnavailable when the subscription breaks."""
@@ -260,10 +275,11 @@ class Connection:
                 if message is not None:
                     yield message["data"]
 
-    async def _aclose_lane(self) -> None:
+    async def leave(self) -> None:
+        """Close this connection only; others to the same server go on."""
         if self._lane is not None:
             await self._lane.aclose()
 
     async def aclose(self) -> None:
-        await self._aclose_lane()
+        await self.leave()
         await self._client.aclose()

@@ -34,6 +34,9 @@ from workron.models import (
 )
 
 Row = Mapping[str, bytes]
+_ROW_BYTES: Final = 1000
+"""What a document has beside its values."""
+_EDGE_BYTES: Final = 100
 _ANY: Final = retries.unpack(retries.pack(None, (), ()))
 
 
@@ -56,6 +59,23 @@ def edges(fields: Row) -> list[Dependency]:
     """A job's dependencies as submitted: ids with spaces between; `id:when` where not `done`, `id:when=` matching."""
     parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
     return [Dependency(parent, When(when.rstrip("=") or When.DONE), when.endswith("=")) for parent, _, when in parts]
+
+
+def cut(fields: Row, most: int) -> Row:
+    """Return the fields with `most` dependencies and `dependency_count`; as they are if there are no more."""
+    stored = fields.get("depends_on", b"")
+    if (count := stored.count(b" ") + 1) <= most:
+        return fields
+    first = b" ".join(stored.split(b" ", most)[:most])
+    return {**fields, "depends_on": first, "dependency_count": b"%d" % count}
+
+
+def size(fields: Row | None) -> int:
+    """Return about how many bytes a job has in a page."""
+    if fields is None:
+        return _ROW_BYTES
+    edges_bytes = _EDGE_BYTES * (fields["depends_on"].count(b" ") + 1) if "depends_on" in fields else 0
+    return _ROW_BYTES + edges_bytes + sum(map(len, fields.values()))
 
 
 def array(fields: Row, about: Row | None) -> Array | None:
@@ -107,6 +127,9 @@ def job(
 ) -> Job:
     """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
+    dependencies = tuple(
+        DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
+    )
     argv = fields.get("argv")
     retry, retry_on_exit, no_retry_on_exit = retries.unpack(text(fields["retry"]) or "") if "retry" in fields else _ANY
     return Job(
@@ -147,9 +170,8 @@ def job(
         exit_code=number(fields.get("exit_code")),
         signal=number(fields.get("signal")),
         error=text(fields.get("error")),
-        dependencies=tuple(
-            DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
-        ),
+        dependencies=dependencies,
+        dependency_count=number(fields.get("dependency_count")) or len(dependencies),
         caused_by=text(fields.get("caused_by")),
         workflow=text(fields.get("workflow")),
         final="final" in fields,

@@ -98,6 +98,7 @@ class JobDoc(TypedDict):
     error: str | None
     depends_on: list[str]
     dependencies: list[DependencyDoc]
+    dependency_count: int
     workflow: str | None
     final: bool
 

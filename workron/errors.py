@@ -17,6 +17,7 @@
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
     │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
     │   ├── StoreFull            Redis has no room for new work
+    │   ├── TooManyReads         all turns at reading are taken
     │   ├── GivenUp              a large submission was given up before it was whole
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── QueueFull            as many jobs wait as may; try again when some have gone
@@ -148,6 +149,13 @@ class StoreRefused(StoreUnavailable):
 
 class StoreFull(StoreUnavailable):
     """Redis has no room for new work; running work goes on and makes room."""
+
+
+class TooManyReads(StoreUnavailable):
+    """All turns at reading are taken, by pages and documents that are large or come slowly; Redis is not away."""
+
+    def __init__(self) -> None:
+        super().__init__("too many large reads at once; ask again, or for less")
 
 
 class GivenUp(StoreUnavailable):

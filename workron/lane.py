@@ -1,10 +1,14 @@
 """One connection to Redis on which calls are written as they come, and answered in that order.
 
+A late reply fails its own call: replies come in order, so it is skipped when it comes. A server that says nothing at
+all for so long fails them all: the connection may be half open.
+
 redis-py opens it (TLS, AUTH, HELLO, SELECT); then its transport is ours. A call its own way costs three times as much:
 a pool, a lock, a retry, two timeouts, and a connection for each call under way.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -28,6 +32,9 @@ class Lane(asyncio.Protocol):
         self._limit_s = limit_s
         self._watching = False
         self._loop = asyncio.get_running_loop()
+        self.opened_s: Final = self._loop.time()
+        self.heard_s = -math.inf
+        """When the server was last heard, by the loop's clock."""
         self._lost = asyncio.Event()
         self._retired = False
         self.on_push: Callable[[list[bytes] | None], object] | None = None
@@ -45,7 +52,7 @@ class Lane(asyncio.Protocol):
     async def open(cls, connection: AbstractConnection, limit_s: float) -> "Lane":
         """Connect, and take the connection over; any of redis-py's errors.
 
-        A reply that takes longer than `limit_s` closes the lane: the connection may be half open.
+        A reply that takes longer than `limit_s` is a TimeoutError; `limit_s` of silence close the lane.
         """
         connection.socket_timeout = None  # its `wait_for` swallows cancels before Python 3.12; callers limit the time
         connection.health_check_interval = 0
@@ -61,6 +68,11 @@ class Lane(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         return self._retired or self._transport.is_closing()
+
+    @property
+    def busy(self) -> bool:
+        """Whether replies are still to come, wanted or not."""
+        return bool(self._asked)
 
     def keep_beside(self, other: "Lane") -> None:
         """Close another lane when this one is closed."""
@@ -85,15 +97,27 @@ class Lane(asyncio.Protocol):
         self._loop.call_later(wait_s, self._check)
 
     def _check(self) -> None:
-        """See whether the oldest call waits for too long: one timer for all calls, set only while there are any."""
+        """Fail the calls that wait for too long: one timer for all calls, set only while there are any."""
         self._watching = False
-        if self._asked:
-            rest_s = self._asked[0][1] + self._limit_s - self._loop.time()
-            if rest_s > 0:
-                self._watch(rest_s)
-            else:
-                self._answer(TimeoutError(f"no answer within {self._limit_s:g} s"))
-                self.close()
+        if not self._asked:
+            return
+        too_old_s = self._loop.time() - self._limit_s
+        silent_since_s = max(self.heard_s, self._asked[0][1])
+        if silent_since_s <= too_old_s:
+            self._answer(self._late())
+            self.close()
+            return
+        next_s = silent_since_s
+        for reply, asked_s in self._asked:
+            if asked_s > too_old_s:
+                next_s = min(next_s, asked_s)
+                break
+            if not reply.done():
+                reply.set_exception(self._late())
+        self._watch(next_s - too_old_s)
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"no answer within {self._limit_s:g} s")
 
     def retire(self) -> None:
         """Take no more calls, and close when those under way are answered."""
@@ -113,6 +137,7 @@ class Lane(asyncio.Protocol):
             await self._beside.aclose()
 
     def data_received(self, data: bytes) -> None:
+        self.heard_s = self._loop.time()
         self._replies.feed(data)
         try:
             while (reply := self._replies.gets()) is not _NO_REPLY:

@@ -9,8 +9,9 @@
     blocked and terminal states   the queues' sorted sets, latest change first
     anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page
 
-What an index does not cover is compared row by row, at most `SCAN_ROWS` a page. A page may therefore be short or even
-empty and still have a cursor. Cursors name a place by value, not by number: what happens in between shifts nothing.
+What an index does not cover is compared row by row, at most `SCAN_ROWS` and `PAGE_BYTES` a page. A page may therefore
+be short or even empty and still have a cursor. Cursors name a place by value, not by number: what happens in between
+shifts nothing.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,13 +21,14 @@ from typing import Any, Final
 
 import orjson
 
+from workron import decode
 from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import InvalidRequest
 from workron.ids import ids_behind
 from workron.keys import Keys
 from workron.models import DEFAULT_QUEUE, PRIORITIES, JobPage, Status
-from workron.reading import Reader, scored
+from workron.reading import PAGE_BYTES, Reader, scored
 
 SCAN_ROWS: Final = 1000
 FEW: Final = 10_000
@@ -55,6 +57,30 @@ class JobFilter:
     """Key → value, as text or as JSON."""
 
 
+@dataclass(slots=True)
+class _Page:
+    """What a page has so far, and what it has still room for."""
+
+    limit: int
+    chosen: list[tuple[str, Row | None]] = field(default_factory=list)
+    last: Place | None = None
+    """Behind the last row looked at."""
+    rows_left: int = SCAN_ROWS
+    room: int = PAGE_BYTES
+    """For rows that match, and others."""
+
+    @property
+    def full(self) -> bool:
+        return len(self.chosen) >= self.limit or self.rows_left <= 0 or self.room <= 0
+
+    def look_at(self, job_id: str, place: Place, row: Row | None, where: JobFilter) -> None:
+        self.last = place
+        self.rows_left -= 1
+        self.room -= decode.size(row)
+        if row is not None and _matches(row, where):
+            self.chosen.append((job_id, row))
+
+
 class Listing:
     """Lists jobs by filter, page by page."""
 
@@ -67,43 +93,37 @@ class Listing:
         place = _parse(cursor)
         try:
             steps = self._steps(where, place, min(SCAN_ROWS, max(limit, 50)))
-            return await self._collect(steps, where, limit)
+            return await self._collect(steps, where, _Page(limit))
         except (IndexError, ValueError, TypeError) as error:
             if place is None:
                 raise
             raise InvalidRequest("this cursor does not belong to this listing", field="cursor") from error
 
-    async def _collect(self, steps: Steps, where: JobFilter, limit: int) -> JobPage:
-        """Read rows until the page is full, the scan's limit is reached, or the index ends."""
-        chosen: list[tuple[str, Row | None]] = []
+    async def _collect(self, steps: Steps, where: JobFilter, page: "_Page") -> JobPage:
+        """Read rows until the page is full or the index ends."""
         waiting: list[tuple[str, Place]] = []
-        scanned, last = 0, None
         async for step in steps:
             waiting.append(step)
-            if len(waiting) < min(limit, SCAN_ROWS - scanned):
-                continue
-            last = await self._choose(waiting, where, limit, chosen)
-            scanned += len(waiting)
-            waiting = []
-            if len(chosen) == limit or scanned >= SCAN_ROWS:
-                break
+            if len(waiting) >= min(page.limit, page.rows_left):
+                await self._choose(waiting, where, page)
+                waiting = []
+                if page.full:
+                    break
         else:
-            last = await self._choose(waiting, where, limit, chosen) if waiting else None
-            last = last if len(chosen) == limit else None
-        jobs = await self._reader.complete(chosen)
-        return JobPage(tuple(job for job in jobs if job is not None), None if last is None else _write(last))
+            await self._choose(waiting, where, page)
+        jobs = await self._reader.complete(page.chosen)
+        cursor = _write(page.last) if page.full and page.last is not None else None
+        return JobPage(tuple(job for job in jobs if job is not None), cursor)
 
-    async def _choose(
-        self, steps: list[tuple[str, Place]], where: JobFilter, limit: int, chosen: list[tuple[str, Row | None]]
-    ) -> Place:
-        """Append the rows that match, and return the place behind the last one looked at."""
-        rows = await self._reader.rows([job_id for job_id, _ in steps])
-        for (job_id, place), row in zip(steps, rows, strict=True):
-            if row is not None and _matches(row, where):
-                chosen.append((job_id, row))
-                if len(chosen) == limit:
-                    return place
-        return steps[-1][1]
+    async def _choose(self, steps: list[tuple[str, Place]], where: JobFilter, page: "_Page") -> None:
+        """Look at these jobs, until the page is full."""
+        while steps and not page.full:
+            rows = await self._reader.rows_within([job_id for job_id, _ in steps], page.room)
+            for (job_id, place), row in zip(steps, rows, strict=False):
+                page.look_at(job_id, place, row, where)
+                if page.full:
+                    return
+            steps = steps[len(rows) :]
 
     def _steps(self, where: JobFilter, place: Place | None, count: int) -> Steps:
         if where.array is not None:

@@ -1,7 +1,7 @@
 """Reads jobs, outputs, queues, workers and workflows. Nothing here writes.
 
-A page of jobs costs a fixed number of round trips: the rows, then the heartbeats of the running ones together with the
-states of all parents.
+Jobs are read in calls of bounded size, by number and by bytes: a job may have 5 MB. What is beside them (heartbeats of
+the running ones, states of parents) comes in one round trip more.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -16,7 +16,8 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import DEFAULT_QUEUE, Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
+from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
+from workron.scripts import Scripts
 
 log = structlog.get_logger()
 
@@ -27,6 +28,12 @@ SHARED: Final = (
 """What a task has from the job with its array."""
 PAGE: Final = 1000
 """Commands in one round trip."""
+ROWS: Final = 100
+"""Jobs in one call."""
+ROOM: Final = 1024 * 1024
+"""Bytes in one call, behind which no other job is read."""
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a page of jobs, likewise."""
 MOST_WORKERS: Final = 10_000
 """Most workers that are listed: of more, those that were heard of last."""
 
@@ -34,18 +41,21 @@ MOST_WORKERS: Final = 10_000
 class Reader:
     """Reading calls on one namespace."""
 
-    def __init__(self, connection: Connection, keys: Keys) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
         self._connection = connection
         self._keys = keys
+        self._scripts = scripts
 
     async def job(self, job_id: str) -> Job:
-        found = (await self.jobs([job_id]))[0]
+        """Return a job with all of its dependencies."""
+        [row] = await self._first_rows([job_id], None)
+        [found] = await self.complete([(job_id, row)])
         if found is None:
             raise NotFound("job", job_id)
         return found
 
     async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Return the jobs of these ids, None where there is none; any number."""
+        """Return the jobs of these ids, None where there is none; any number. They have their first dependencies."""
         rows = await self.rows(ids)
         return await self.complete(list(zip(ids, rows, strict=True)))
 
@@ -65,35 +75,56 @@ class Reader:
 
     async def rows(self, ids: Sequence[str]) -> list[Row | None]:
         """Return the hashes of these ids; None also while the job's submission is not open."""
-        rows = await self._raw_rows(ids)
+        rows: list[Row | None] = []
+        while len(rows) < len(ids):
+            rows += await self._first_rows(ids[len(rows) :])
+        return rows
+
+    async def rows_within(self, ids: Sequence[str], room: int) -> list[Row | None]:
+        """Return the hashes of the first of these ids: one at least, and no more when `room` bytes are used up."""
+        rows: list[Row | None] = []
+        while len(rows) < len(ids) and room > 0:
+            for row in await self._first_rows(ids[len(rows) :]):
+                rows.append(row)
+                room -= decode.size(row)
+                if room <= 0:
+                    break
+        return rows
+
+    async def _first_rows(self, ids: Sequence[str], edges: int | None = EDGES_SHOWN) -> list[Row | None]:
+        """Return the first of them, as many as come in a call, with what tasks have from their arrays.
+
+        Of more dependencies than `edges` they have the first, and `dependency_count`.
+        """
+        ids = ids[:ROWS]
+        rows = await self._shown(ids)
+        tasks = [decode.task(row) if row else None for row in rows]
+        arrays = list(dict.fromkeys(task.array for task in tasks if task))
+        about = dict(zip(arrays, await self._shown(arrays), strict=False))
+        ends = (place for place, task in enumerate(tasks) if task and task.array not in about)
+        rows = await self._opened(ids, rows[: next(ends, len(rows))])
+        for place, (row, task) in enumerate(zip(rows, tasks, strict=False)):
+            if row is not None:
+                whole = row if task is None else _filled(row, about[task.array])
+                rows[place] = whole if edges is None else decode.cut(whole, edges)
+        return rows
+
+    async def _opened(self, ids: Sequence[str], rows: list[Row | None]) -> list[Row | None]:
+        """Hide the jobs of submissions that are not open yet."""
         batches = list({row["batch"].decode() for row in rows if row and "batch" in row})
         states = await self.read([("HGET", self._keys.batch(batch), "state") for batch in batches])
         hidden = {batch.encode() for batch, state in zip(batches, states, strict=True) if state != b"open"}
         gone = {batch.encode() for batch, state in zip(batches, states, strict=True) if state is None}
-        if gone:  # admitted between the two reads, or given up: the hash knows by now
-            again = [place for place, row in enumerate(rows) if row and row.get("batch") in gone]
-            for place, row in zip(again, await self._raw_rows([ids[place] for place in again]), strict=True):
-                rows[place] = row
-        shown = [None if row is None or row.get("batch") in hidden else row for row in rows]
-        return await self._with_shared(shown)
+        for place, row in enumerate(rows):
+            if row and row.get("batch") in gone:  # admitted between the two reads, or given up: the hash knows by now
+                [rows[place]] = await self._shown([ids[place]])
+        return [None if row is None or row.get("batch") in hidden else row for row in rows]
 
-    async def _with_shared(self, rows: list[Row | None]) -> list[Row | None]:
-        """Fill in what tasks have from their arrays."""
-        arrays = list({task.array for row in rows if row and (task := decode.task(row))})
-        if not arrays:
-            return rows
-        about = dict(zip(arrays, await self._raw_rows(arrays), strict=True))
-
-        def filled(row: Row) -> Row:
-            task = decode.task(row)
-            shared = about[task.array] if task else None
-            return {name: shared[name] for name in SHARED if name in shared} | dict(row) if shared else row
-
-        return [None if row is None else filled(row) for row in rows]
-
-    async def _raw_rows(self, ids: Sequence[str]) -> list[Row | None]:
-        replies = await self.each([("HGETALL", self._keys.job(job_id)) for job_id in ids])
-        return [None if isinstance(reply, Exception) or not reply else decode.row(reply) for reply in replies]
+    async def _shown(self, ids: Sequence[str]) -> list[Row | None]:
+        if not ids:
+            return []
+        _, *replies = await self._scripts.show(ROOM, ids, on=self._connection)
+        return [decode.row(reply) if reply else None for reply in replies]
 
     async def queues_of(self, ids: Sequence[str]) -> list[str | None]:
         """Return the queues of these jobs, None for those that are not stored."""
@@ -226,9 +257,16 @@ class Reader:
         return found
 
     async def workflow_jobs(self, workflow: str, limit: int) -> list[Job]:
-        """Return the first jobs of a workflow, parents before their children."""
-        ids = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), 0, limit - 1)
-        return [job for job in await self.jobs([one.decode() for one in ids]) if job is not None]
+        """Return the first jobs of a workflow, parents before their children; fewer where they are large."""
+        found = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), 0, limit - 1)
+        ids = [one.decode() for one in found]
+        rows = await self.rows_within(ids, PAGE_BYTES)
+        return [job for job in await self.complete(list(zip(ids, rows, strict=False))) if job is not None]
+
+
+def _filled(row: Row, array: Row | None) -> Row:
+    """Add to a task what it has from its array."""
+    return row if array is None else {name: array[name] for name in SHARED if name in array} | dict(row)
 
 
 def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | None:

@@ -27,7 +27,7 @@ _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
      "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
-     "revoke", "discard"}
+     "revoke", "discard", "show"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -82,14 +82,15 @@ class Scripts:
             if dot and kind == "lua":
                 self._loaded[name] = Script.load(name, shebang=self._shebang)
 
-    async def _run(self, name: str, *args: Arg, repeat: bool = True) -> Any:
+    async def _run(self, name: str, *args: Arg, repeat: bool = True, on: Connection | None = None) -> Any:
+        connection = on or self._connection
         script = self._loaded.get(name)
         if script is None:
             script = self._loaded[name] = Script.load(name, shebang=self._shebang)
         try:
-            return await self._connection.call("EVALSHA", script.sha, 2, *self._keys, *args, repeat=repeat)
+            return await connection.call("EVALSHA", script.sha, 2, *self._keys, *args, repeat=repeat)
         except NoScriptError:
-            return await self._connection.call("EVAL", script.source, 2, *self._keys, *args, repeat=repeat)
+            return await connection.call("EVAL", script.source, 2, *self._keys, *args, repeat=repeat)
 
     async def submit(self, ttl_ms: int, submissions: Iterable[Arg]) -> Any:
         return await self._run("submit", ttl_ms, *submissions)
@@ -276,6 +277,9 @@ class Scripts:
 
     async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
         return await self._run("inspect", int(mend), what, *items, repeat=not mend)
+
+    async def show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
+        return await self._run("show", room, *ids, on=on)
 
     async def survey(self, since: str, hash_name: Arg, ids: Sequence[Arg]) -> Any:
         return await self._run("survey", since, hash_name, *ids)

@@ -54,6 +54,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.queues import Queues
 from workron.reading import Reader
+from workron.reads import Reads
 from workron.record import Record
 from workron.schedules.book import ScheduleBook
 from workron.scripts import Scripts
@@ -92,12 +93,13 @@ class Store:
         self._connection = connection
         self._keys = Keys(namespace)
         self._scripts = Scripts(connection, self._keys, shebang=shebang)
-        self._reader = Reader(connection, self._keys)
+        self._reader = Reader(connection, self._keys, self._scripts)
+        self._pages = Reads(connection)
+        self._brief = Reads(connection)
+        self._work = Reads(connection)
         self._arrays = Arrays(self._scripts)
         self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
-        self._listing = Listing(connection, self._keys, self._reader)
-        self._explainer = Explainer(connection, self._keys, self._reader)
         self._feed = Feed(connection, self._keys)
         self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.schedules: Final = ScheduleBook(connection, self._keys, self._scripts)
@@ -129,6 +131,8 @@ class Store:
 
     async def aclose(self) -> None:
         await self._feed.aclose()
+        for reads in (self._pages, self._brief, self._work):
+            await reads.aclose()
         await self._connection.aclose()
 
     # --- about the server ---------------------------------------------------------------------------------------------
@@ -261,29 +265,44 @@ class Store:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _reading(self, turns: Reads) -> AsyncIterator[Reader]:
+        async with turns.turn() as connection:
+            yield Reader(connection, self._keys, self._scripts)
+
     async def job(self, job_id: str) -> Job:
-        return await self._reader.job(job_id)
+        async with self._reading(self._brief) as reader:
+            return await reader.job(job_id)
 
     async def explain(self, job_id: str) -> Explanation:
-        return await self._explainer.explain(job_id)
+        async with self._brief.turn() as connection:
+            reader = Reader(connection, self._keys, self._scripts)
+            return await Explainer(connection, self._keys, reader).explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
-        return await self._reader.jobs(job_ids)
+        """Return what was just submitted or claimed: pages that people look at do not hold it up."""
+        async with self._reading(self._work) as reader:
+            return await reader.jobs(job_ids)
 
     async def queues_of(self, job_ids: Sequence[str]) -> list[str | None]:
         return await self._reader.queues_of(job_ids)
 
     async def list_jobs(self, where: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
-        return await self._listing.page(where, limit, cursor)
+        async with self._pages.turn() as connection:
+            reader = Reader(connection, self._keys, self._scripts)
+            return await Listing(connection, self._keys, reader).page(where, limit, cursor)
 
     async def output(self, job_id: str) -> Output:
-        return await self._reader.output(job_id)
+        async with self._reading(self._brief) as reader:
+            return await reader.output(job_id)
 
     async def queues(self) -> list[QueueState]:
-        return await self._reader.queues()
+        async with self._reading(self._pages) as reader:
+            return await reader.queues()
 
     async def workers(self, *, limit: int = 1000, cursor: str | None = None) -> WorkerPage:
-        return await self._reader.workers(limit, cursor or "")
+        async with self._reading(self._pages) as reader:
+            return await reader.workers(limit, cursor or "")
 
     async def worker(self, worker: str) -> WorkerState:
         return await self._reader.worker(worker)
@@ -292,10 +311,12 @@ class Store:
         return await self._reader.workflow(workflow)
 
     async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:
-        return await self._reader.named_jobs(workflow, names)
+        async with self._reading(self._work) as reader:
+            return await reader.named_jobs(workflow, names)
 
     async def workflow_jobs(self, workflow: str, limit: int = 1000) -> list[Job]:
-        return await self._reader.workflow_jobs(workflow, limit)
+        async with self._reading(self._pages) as reader:
+            return await reader.workflow_jobs(workflow, limit)
 
     async def wait(self, job_id: str, timeout_s: float) -> Job:
         """Return the job when it has ended, or as it is after the time."""

@@ -113,7 +113,9 @@ class Job(Answer):
     error: str | None
     """What went wrong, with the end of the output."""
     depends_on: list[str]
+    """In a list of jobs, here and in `dependencies`, the first 20."""
     dependencies: list[DependencyState]
+    dependency_count: int
     workflow: str | None
     final: bool
     """Whether it starts when all other jobs of its workflow have ended."""
@@ -181,12 +183,19 @@ def job_document(job: models.Job) -> dict[str, Any]:
             _edge(dependency.job, dependency.when, dependency.status, dependency.matching)
             for dependency in job.dependencies
         ],
+        "dependency_count": job.dependency_count,
         "workflow": job.workflow,
         "final": job.final,
     }
 
 
-_NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {"run": 1, "attempts": 0, "depends_on": (), "dependencies": ()}
+_NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {
+    "run": 1,
+    "attempts": 0,
+    "depends_on": (),
+    "dependencies": (),
+    "dependency_count": 0,
+}
 """What all new jobs have in common, in the order of the document."""
 
 
@@ -196,7 +205,7 @@ def new_job_document(
     workflow: str | None = None,
     parents: Mapping[str, Status] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What `job_document` says of a job just stored; `parents` has the status of each job that it depends on."""
+    """What a list says of a job just stored; `parents` has the status of each job that it depends on."""
     document = {
         **_NEW,
         "id": job.id,
@@ -227,10 +236,10 @@ def new_job_document(
     if job.expires is not None:
         document["expires"] = rfc3339(job.expires.seen_from(stored_at_ms))
     if job.depends_on:
-        document["depends_on"] = [edge.job for edge in job.depends_on]
-        document["dependencies"] = [
-            _edge(edge.job, edge.when, parents[edge.job], edge.matching) for edge in job.depends_on
-        ]
+        shown = job.depends_on[: models.EDGES_SHOWN]
+        document["depends_on"] = [edge.job for edge in shown]
+        document["dependencies"] = [_edge(edge.job, edge.when, parents[edge.job], edge.matching) for edge in shown]
+        document["dependency_count"] = len(job.depends_on)
     return document
 
 
@@ -310,6 +319,8 @@ def _skip_cause(job: models.Job) -> str | None:
     if job.status is not Status.SKIPPED or job.caused_by is None:
         return None
     edge = next((edge for edge in job.dependencies if edge.job == job.caused_by), None)
+    if edge is None and job.dependency_count > len(job.dependencies):
+        return f"skipped because of job {job.caused_by}"
     if edge is None or edge.status is None:
         return f"skipped because of job {job.caused_by}, on which its dependencies depend"
     return f"skipped because job {edge.job} ended as {edge.status}, not as {edge.when}"

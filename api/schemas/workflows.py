@@ -14,7 +14,7 @@ WorkflowStatus = Literal["running", "done", "failed"]
 
 
 class Workflow(Answer):
-    """A workflow and its first 1,000 jobs; the others are found by `GET /jobs?workflow=`."""
+    """A workflow and its first 1,000 jobs, or 4 MB of them; the others are found by `GET /jobs?workflow=`."""
 
     id: str
     name: str | None

@@ -16,6 +16,7 @@ from cores import waited_s
 from api.app import create_app
 from tests.api.every_route import JOB, every_route
 from tests.api.live import outage_lines
+from workron.reads import TURNS
 from workron.settings import Settings
 from workron.store import Store
 
@@ -119,3 +120,19 @@ def kill(redis: Any, folder: Path) -> Callable[[], None]:
         redis.start()
 
     return back
+
+
+async def test_too_many_large_reads_were_an_outage(client: httpx2.AsyncClient, store: Store) -> None:
+    """They have a problem type of their own, and the log says nothing of Redis."""
+    store._pages._wait_s = 0.05
+    turns = [store._pages.turn() for _ in range(TURNS)]
+    for turn in turns:
+        await turn.__aenter__()
+    with structlog.testing.capture_logs() as logs:
+        answer = await client.get("/jobs")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/too-many-reads")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert outage_lines(logs) == []
+    for turn in turns:
+        await turn.__aexit__(None, None, None)
+    assert (await client.get("/jobs")).status_code == 200

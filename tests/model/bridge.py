@@ -103,7 +103,7 @@ class Connected(Connection):
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         if self.left == 0:
             raise StoreUnavailable("the caller is dead")
-        if command[0] not in ("EVALSHA", "EVAL"):
+        if command[0] not in ("EVALSHA", "EVAL") or _name_of(command[1]) == "show":  # which only reads
             return await super().call(*command, repeat=repeat)
         trouble = self._trouble()
         if trouble.meanwhile and not trouble.twice:
@@ -136,6 +136,9 @@ class Connected(Connection):
             if any(isinstance(move, Asked | Moved) for move in moves):
                 self.trace.sent = [*self.trace.sent, command][-20:]
         return reply
+
+    def another(self, budget_s: float | None = None) -> Connection:
+        return self
 
     async def each(self, commands: Sequence[Command]) -> list[Any]:
         replies = await super().each(commands)

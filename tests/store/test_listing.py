@@ -8,7 +8,7 @@ from builders import after, claim, finish, new_job, submit
 from servers import Bench
 
 from workron import ids
-from workron.connection import Command
+from workron.connection import Connection
 from workron.errors import InvalidRequest
 from workron.listing import JobFilter
 from workron.models import Concurrency, Job, Outcome, Reason, Status
@@ -141,15 +141,15 @@ async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench)
     made = [new_job(id=job_id) for job_id in ids.new_ids(2_500)]
     await store.submit(made)
     sizes: list[int] = []
-    each = store._connection.each
+    show = store._scripts.show
 
-    async def counted(commands: Sequence[Command]) -> list[Any]:
-        sizes.append(len(commands))
-        return await each(commands)
+    async def counted(room: int, some: Sequence[str], *, on: Connection) -> Any:
+        sizes.append(len(some))
+        return await show(room, some, on=on)
 
-    store._connection.each = counted  # type: ignore[method-assign]
+    store._scripts.show = counted  # type: ignore[method-assign, assignment]
     assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
-    assert max(sizes) == 1_000
+    assert max(sizes) == 100
 
 
 async def test_pending_jobs_that_wait_for_a_slot_are_listed_once_with_the_others(store: Store) -> None:

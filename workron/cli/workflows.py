@@ -197,7 +197,9 @@ def _columns(jobs: list[JobDoc]) -> list[Column]:
     names = {job["id"]: job["name"] or job["id"] for job in jobs}
 
     def after(job: JobDoc) -> str:
-        return ", ".join(names.get(parent, parent) for parent in job["depends_on"])
+        rest = job["dependency_count"] - len(job["depends_on"])
+        shown = [names.get(parent, parent) for parent in job["depends_on"]]
+        return ", ".join([*shown, f"{rest} more"] if rest else shown)
 
     return [
         Column("NAME", lambda job: job["name"] or "", flexible=True),

@@ -11,6 +11,8 @@ DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITIES: Final = range(1, 10)
+EDGES_SHOWN: Final = 20
+"""So many of a job's dependencies are shown in lists of jobs."""
 UNIQUE_MS: Final = 24 * 3600 * 1000
 """How long a unique key is held at most, unless the job says otherwise."""
 
@@ -235,6 +237,8 @@ class Job:
     signal: int | None
     error: str | None
     dependencies: tuple[DependencyState, ...]
+    """In a page of jobs the first ones."""
+    dependency_count: int
     caused_by: str | None
     workflow: str | None
     final: bool
