@@ -1,9 +1,10 @@
-"""Output as bytes from an offset, once or as it comes."""
+"""Output as it is, as plain text as it comes, or as events that say where each piece stands."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import ClassVar, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,10 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from api.callers import confirm
 from api.context import Context
+from workron import output_stream
 from workron.errors import NotFound, StoreUnavailable, Unauthorized
-from workron.models import Output
+from workron.models import Output, Piece, Position
 
 _RECONNECT_S: Final = 1.0
+_ALIVE_S: Final = 15.0
+"""A stream of events says at least so often that it is alive: the client opens one that does not anew."""
 _HEADERS: Final = {"content-type": "text/plain", "x-content-type-options": "nosniff"}
 
 
@@ -26,14 +30,68 @@ class StoredOutput(Response):
         super().__init__(from_offset(output, offset), headers=headers)
 
 
+class Follower:
+    """Reads a job's output as it grows, from a position on, attempt after attempt.
+
+    Without a position it begins with byte `offset` of the latest attempt that has written something.
+    """
+
+    def __init__(self, context: Context, job_id: str, position: Position | None, offset: int) -> None:
+        self._store = context.store
+        self._outages = context.outages
+        self._job_id = job_id
+        self._position = position
+        self._offset = offset
+        self.ended = False
+        """Whether all output was read, and the job had ended by then."""
+
+    @property
+    def position(self) -> Position:
+        """How far it has been read."""
+        return self._position or Position()
+
+    async def pieces(self) -> AsyncGenerator[Piece | None, None]:
+        """Yield what comes, None whenever there is nothing new; while the store is away, wait for it."""
+        with suppress(NotFound):
+            while not self.ended:
+                try:
+                    async with self._store.changes(self._job_id) as changes:
+                        async for _ in changes:
+                            async for piece in self._behind():
+                                yield piece
+                            if self.ended:
+                                return
+                            yield None
+                except StoreUnavailable as error:
+                    self._outages.failed(error)
+                    yield None
+                    await asyncio.sleep(_RECONNECT_S)
+
+    async def _behind(self) -> AsyncGenerator[Piece, None]:
+        """Yield all that stands behind the position: nothing more and a job that has ended mean the end."""
+        while True:
+            written = await self._store.outputs.written(self._job_id, self._position)
+            if self._position is None and written.fence:
+                self._position = Position(written.fence, self._offset)
+                continue
+            for piece in written.pieces:
+                self._position = Position(piece.fence, piece.end)
+                yield piece
+            if not written.pieces:
+                self.ended = written.status.terminal
+                return
+
+
 class FollowedOutput(Response):
     """The output as it comes, until the job has ended, the key is over, the client leaves or the server stops."""
 
-    def __init__(self, context: Context, job_id: str, offset: int) -> None:
-        super().__init__(headers=_HEADERS)
+    kept_alive: ClassVar = False
+
+    def __init__(self, context: Context, follower: Follower) -> None:
+        super().__init__(headers=self.head())
         del self.headers["content-length"]
         self._context = context
-        self._follower = Follower(context, job_id, offset)
+        self._follower = follower
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -43,49 +101,45 @@ class FollowedOutput(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _pass_on(self, request: Request, send: Send) -> None:
-        async with aclosing(self._follower.chunks()) as chunks:
-            async for chunk in chunks:
-                await confirm(request)
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async def pass_on(data: bytes) -> None:
+            await confirm(request)
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        sent_s = -_ALIVE_S
+        async with aclosing(self._follower.pieces()) as pieces:
+            async for piece in pieces:
+                if piece is not None:
+                    await pass_on(self.framed(piece))
+                elif self.kept_alive and time.monotonic() - sent_s >= _ALIVE_S:
+                    await pass_on(output_stream.alive_event(self._follower.position))
+                else:
+                    continue
+                sent_s = time.monotonic()
+        if self.kept_alive and self._follower.ended:
+            await pass_on(output_stream.end_event(self._follower.position))
+
+    def head(self) -> dict[str, str]:
+        return _HEADERS
+
+    def framed(self, piece: Piece) -> bytes:
+        return output_stream.printed(piece)
 
 
-class Follower:
-    """Reads a job's output as it grows; a new attempt's output follows from its beginning."""
+class FollowedEvents(FollowedOutput):
+    """The same as events: a client knows where it stands, that the stream is alive, and when all has come."""
 
-    def __init__(self, context: Context, job_id: str, offset: int) -> None:
-        self._store = context.store
-        self._outages = context.outages
-        self._job_id = job_id
-        self._position = offset
-        self._attempt: int | None = None
-        self._ended = False
+    kept_alive = True
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield what comes, until the job has ended; while the store is away, wait for it."""
-        while not self._ended:
-            try:
-                async with self._store.changes(self._job_id) as changes:
-                    async for _ in changes:
-                        if chunk := await self._read():
-                            yield chunk
-                        if self._ended:
-                            return
-            except StoreUnavailable as error:
-                self._outages.failed(error)
-                await asyncio.sleep(_RECONNECT_S)
-            except NotFound:
-                return
+    def head(self) -> dict[str, str]:
+        # nginx keeps an answer back until it has gathered enough of it.
+        return _HEADERS | {
+            "content-type": output_stream.CONTENT_TYPE,
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+        }
 
-    async def _read(self) -> bytes:
-        # The status first: output that is read after the end is complete.
-        self._ended = (await self._store.job(self._job_id)).status.terminal
-        output = await self._store.output(self._job_id)
-        if self._attempt is not None and output.attempt_fence != self._attempt:
-            self._position = 0
-        self._attempt = output.attempt_fence
-        chunk = from_offset(output, self._position)
-        self._position = max(self._position, output.total)
-        return chunk
+    def framed(self, piece: Piece) -> bytes:
+        return output_stream.piece_event(piece)
 
 
 def from_offset(output: Output, offset: int) -> bytes:
@@ -94,5 +148,5 @@ def from_offset(output: Output, offset: int) -> bytes:
     if offset >= cut_end:
         return output.tail[offset - cut_end :]
     missing = cut_end - max(offset, len(output.head))
-    marker = f"\n… {missing:,} bytes cut …\n".encode() if missing else b""
+    marker = output_stream.cut_line(missing) if missing else b""
     return output.head[offset:] + marker + output.tail

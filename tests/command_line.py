@@ -110,13 +110,17 @@ class Call:
 
 @dataclass
 class Answer:
-    """What the scripted API answers; `breaks` closes the connection before the body is complete."""
+    """What the scripted API answers.
+
+    `breaks` closes the connection before the body is complete; `stalls` leaves it open, and sends no more.
+    """
 
     document: Any = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     breaks: bool = False
+    stalls: bool = False
 
     @property
     def body(self) -> bytes:
@@ -171,14 +175,16 @@ class ScriptedApi:
                 self.respond(api.answer(call))
 
             def respond(self, answer: Answer) -> None:
-                missing = 1 if answer.breaks else 0
+                missing = 1 if answer.breaks or answer.stalls else 0
                 self.send_response(answer.status)
                 for name, value in {"content-type": "application/json", **answer.headers}.items():
                     self.send_header(name, value)
                 self.send_header("content-length", str(len(answer.body) + missing))
                 self.end_headers()
                 self.wfile.write(answer.body)
-                self.close_connection = answer.breaks
+                if answer.stalls:
+                    self.rfile.read(1)  # until the client has had enough
+                self.close_connection = bool(missing)
 
             do_GET = do_POST = handle_any  # noqa: N815 - the names are http.server's
 

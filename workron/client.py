@@ -33,6 +33,7 @@ from workron.documents import (
     WorkflowDoc,
 )
 from workron.errors import ApiProblem, InvalidRequest, NotFound
+from workron.output_stream import Event
 from workron.transport import ANSWER_S, PATIENCE_S, Transport
 
 PAGE: Final = 1000
@@ -151,13 +152,18 @@ class Client:
         """End a bulk action where it is."""
         return cast(ActionDoc, self._post(_path("jobs/actions", action_id, "abort"), {}))
 
-    def output(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """Yield the output of the latest attempt from byte `offset`; with `follow`, as it comes.
+    def output(self, job_id: str) -> Iterator[bytes]:
+        """Yield the output of the latest attempt that there is now."""
+        return self._transport.stream(_path("jobs", job_id, "output"))
 
-        A followed stream that breaks off ends quietly: the job's status says whether more is to come.
+    def follow_output(self, job_id: str, position: str | None = None) -> Iterator[Event]:
+        """Yield output as it comes, from a position on: an event's, `0:0` for all that is kept.
+
+        Without one it begins with the latest attempt. If the last event is no end, the stream has broken off: it
+        goes on from that event's position.
         """
-        params = {"offset": str(offset), **({"follow": "true"} if follow else {})}
-        return self._transport.stream(_path("jobs", job_id, "output"), params, follow=follow)
+        params = {"follow": "true", **({"position": position} if position else {})}
+        return self._transport.events(_path("jobs", job_id, "output"), params)
 
     def workflow(self, workflow_id: str) -> WorkflowDoc:
         """Return the workflow with the state of its jobs."""

@@ -12,7 +12,6 @@ from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
-    OUTPUT_HEAD,
     Array,
     Claim,
     Concurrency,
@@ -20,7 +19,6 @@ from workron.models import (
     DependencyState,
     Job,
     OnConflict,
-    Output,
     Parent,
     QueueState,
     Rate,
@@ -247,22 +245,6 @@ def _unpacked(packed: bytes) -> Iterator[bytes | None]:
             end = colon + 1 + int(packed[at:colon])
             yield packed[colon + 1 : end]
             at = end
-
-
-def output(outputs: bytes | None) -> tuple[str, int] | None:
-    """Fence and total length of the latest attempt that wrote something, from the job's `outputs` field."""
-    if not outputs:
-        return None
-    fence, _, total = outputs.decode().split()[-1].partition(":")
-    return fence, int(total)
-
-
-def stored_output(fence: str, total: int, stored: bytes) -> Output:
-    """Head, gap and tail of a stored output."""
-    if total <= len(stored):
-        return Output(int(fence), head=stored[:total])
-    head, tail = stored[:OUTPUT_HEAD], stored[OUTPUT_HEAD:]
-    return Output(int(fence), head=head, cut=total - len(stored), tail=tail)
 
 
 _WRONG_CLOCK_MS: Final = 60_000

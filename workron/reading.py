@@ -1,4 +1,4 @@
-"""Reads jobs, outputs, queues, workers and workflows. Nothing here writes.
+"""Reads jobs, queues, workers and workflows. Nothing here writes.
 
 Jobs are read in calls of bounded size, by number and by bytes: a job may have 5 MB. What is beside them (heartbeats of
 the running ones, states of parents) comes in one round trip more.
@@ -16,7 +16,7 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, Output, QueueState, Status, Stopped, Workflow
+from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueueState, Status, Stopped, Workflow
 from workron.scripts import Scripts
 
 log = structlog.get_logger()
@@ -171,17 +171,6 @@ class Reader:
         if (task := decode.task(row)) is not None:
             asked["value", job_id] = ("LINDEX", self._keys.array_values(task.array), task.index)
         return asked
-
-    async def output(self, job_id: str) -> Output:
-        """Return what is stored of the latest attempt that wrote something."""
-        row = (await self.rows([job_id]))[0]
-        if row is None:
-            raise NotFound("job", job_id)
-        latest = decode.output(row.get("outputs"))
-        if latest is None:
-            return Output(None)
-        stored = await self._connection.call("GET", self._keys.output(job_id, latest[0]))
-        return decode.stored_output(*latest, stored or b"")
 
     async def queue_names(self) -> list[str]:
         return sorted(

@@ -27,7 +27,7 @@ _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
      "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
-     "revoke", "discard", "show"}
+     "revoke", "discard", "show", "follow"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 
@@ -198,6 +198,9 @@ class Scripts:
 
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)
+
+    async def follow(self, job_id: str, fence: Arg, offset: int, *, on: Connection) -> Any:
+        return await self._run("follow", job_id, fence, offset, on=on)
 
     async def parents(self, job_id: str, at: int, limit: int, room: int) -> Any:
         return await self._run("parents", job_id, at, limit, room)

@@ -51,6 +51,7 @@ from workron.models import (
     Submitted,
     Workflow,
 )
+from workron.outputs import Outputs
 from workron.policy import Policy
 from workron.queues import Queues
 from workron.reading import Reader
@@ -100,6 +101,7 @@ class Store:
         self._arrays = Arrays(self._scripts)
         self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
+        self.outputs: Final = Outputs(self._scripts, self._brief)
         self._feed = Feed(connection, self._keys)
         self.actions: Final = Actions(connection, self._keys, self._scripts)
         self.schedules: Final = ScheduleBook(connection, self._keys, self._scripts)
@@ -293,8 +295,7 @@ class Store:
             return await Listing(connection, self._keys, reader).page(where, limit, cursor)
 
     async def output(self, job_id: str) -> Output:
-        async with self._reading(self._brief) as reader:
-            return await reader.output(job_id)
+        return await self.outputs.latest(job_id)
 
     async def queues(self) -> list[QueueState]:
         async with self._reading(self._pages) as reader:

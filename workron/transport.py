@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 import httpx2
 
 from workron.errors import ApiProblem, ApiUnreachable, WorkronError
+from workron.output_stream import CONTENT_TYPE, Event, read_events
 
 PATIENCE_S: Final = 60.0
 ANSWER_S: Final = 30.0
 """How long an answer may take, beyond the wait that was asked for."""
 _SILENCE_S: Final = 60.0
-"""After so long without a byte a followed stream is opened again: its other end may be gone unnoticed."""
+"""After so long without a byte a followed stream is opened again: the API says more often that it is there."""
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _AWAY: Final = frozenset({429, 502, 503, 504})
@@ -77,15 +78,29 @@ class Transport:
         except ValueError:
             raise self._not_ours(response) from None
 
-    def stream(self, path: str, params: Mapping[str, str], *, follow: bool) -> Iterator[bytes]:
-        """Yield the bytes of the answer as they come; a followed stream that breaks off ends quietly."""
-        timeout = httpx2.Timeout(ANSWER_S, read=_SILENCE_S if follow else ANSWER_S)
-        response = self._send(self._http.build_request("GET", path, params=params, timeout=timeout), stream=True)
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of the answer as they come."""
+        response = self._send(self._http.build_request("GET", path), stream=True)
         try:
             yield from response.iter_bytes()
         except httpx2.TransportError as error:
-            if not follow:
-                raise self._unreachable(error) from error
+            raise self._unreachable(error) from error
+        finally:
+            response.close()
+
+    def events(self, path: str, params: Mapping[str, str]) -> Iterator[Event]:
+        """Yield the events of the answer as they come; a stream that breaks off ends quietly."""
+        headers, timeout = {"Accept": CONTENT_TYPE}, httpx2.Timeout(ANSWER_S, read=_SILENCE_S)
+        asking = self._http.build_request("GET", path, params=params, headers=headers, timeout=timeout)
+        response = self._send(asking, stream=True)
+        try:
+            if not response.headers.get("content-type", "").startswith(CONTENT_TYPE):
+                raise self._not_ours(response)
+            yield from read_events(response.iter_bytes())
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._not_ours(response) from error
+        except httpx2.TransportError:
+            return
         finally:
             response.close()
 

@@ -1,5 +1,6 @@
 """Looking at jobs, cancelling and retrying them."""
 
+import re
 from typing import Annotated, Any, Final, Self
 
 from fastapi import APIRouter, Query
@@ -13,12 +14,12 @@ from api.callers import READ, SUBMIT, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from api.job_fields import Tag
-from api.output import FollowedOutput, StoredOutput
+from api.output import FollowedEvents, FollowedOutput, Follower, StoredOutput
 from api.queries import StrictQuery, WaitSeconds
-from workron import ids
-from workron.errors import NotFound
+from workron import ids, output_stream
+from workron.errors import InvalidRequest, NotFound
 from workron.listing import JobFilter
-from workron.models import Cancelled, Status
+from workron.models import Cancelled, Position, Status
 
 router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 
@@ -69,6 +70,8 @@ class OutputQuery(StrictQuery):
     """First byte to send, counted in all that the command wrote."""
     follow: bool = False
     """Go on sending what comes until the job has ended."""
+    position: Annotated[str, Field(pattern=output_stream.POSITION_PATTERN)] | None = None
+    """With `follow`, in place of `offset`: where to go on, as an event's `id` says it; `0:0`: with all that is kept."""
 
 
 @router.get(
@@ -118,7 +121,10 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
         {
             200: {
                 "description": "What the latest attempt wrote; a dropped middle is one line saying so",
-                "content": {"text/plain": {"schema": {"type": "string"}}},
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}},
+                    output_stream.CONTENT_TYPE: {"schema": {"type": "string"}},
+                },
                 "headers": {
                     "X-Workron-Output-Total": {
                         "description": "Bytes written so far; not sent with `follow`",
@@ -133,13 +139,21 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     openapi_extra=needs(READ),
 )
 async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
-    """Return a job's output, if asked to as it comes; it is complete once the job has ended."""
+    """Return a job's output, if asked to as it comes; it is complete once the job has ended.
+
+    Followed with `Accept: text/event-stream` it comes as events. The `id` of each is the position behind it: give it
+    back as `position`, or as `Last-Event-ID`, to go on there after the stream broke off. `output` has JSON with `fence`
+    (the attempt), `from`, `to` (bytes of all that it wrote) and `base64`; `cut` names bytes that were not kept; after
+    `end`, which a stream that breaks off lacks, nothing more comes. In plain text an end looks like a break.
+    """
     context = context_of(request)
     await rights.see_jobs(request, context.store, _checked(job_id))
     output = await context.store.output(job_id)
-    if query.follow and not request.scope.get("workron.head"):
-        return FollowedOutput(context, job_id, query.offset)
-    return StoredOutput(output, query.offset)
+    if not query.follow or request.scope.get("workron.head"):
+        return StoredOutput(output, query.offset)
+    follower = Follower(context, job_id, _position(request, query), query.offset)
+    wanted = request.headers.get("accept", "")
+    return (FollowedEvents if output_stream.CONTENT_TYPE in wanted.lower() else FollowedOutput)(context, follower)
 
 
 @router.get(
@@ -242,6 +256,15 @@ async def delete_job(request: Request, job_id: str) -> Response:
     await rights.see_jobs(request, store, _checked(job_id))
     await store.delete(job_id)
     return Response(status_code=204)
+
+
+def _position(request: Request, query: OutputQuery) -> Position | None:
+    """Return where the client wants to go on: a browser that comes again says it in a header."""
+    last = request.headers.get("last-event-id", "")
+    if last and not re.fullmatch(output_stream.POSITION_PATTERN, last):
+        raise InvalidRequest("Last-Event-ID is not the id of an event of this stream", field="Last-Event-ID")
+    text = last or query.position
+    return Position(*map(int, text.split(":"))) if text else None
 
 
 async def _steering(request: Request) -> Steering:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import followed
 import pytest
 import redis
 from command_line import Answer, CommandLine, ScriptedApi, job_document, problem
@@ -63,7 +64,9 @@ def test_run_waits_for_room_too(scripted: CommandLine, api: ScriptedApi) -> None
     def answer(call: Any) -> Answer:
         if call.method == "POST":
             return answers.pop(0)
-        return Answer(raw=b"out\n") if call.path.endswith("/output") else Answer(done)
+        if call.path.endswith("/output"):
+            return followed.stream(followed.text(1, 0, b"out\n"), followed.end(1, 4))
+        return Answer(done)
 
     api.answer = answer
 

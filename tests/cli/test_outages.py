@@ -143,41 +143,6 @@ def test_a_retry_whose_answer_was_lost_is_no_conflict(scripted: CommandLine, api
     assert [call.body for call in api.calls if call.method == "POST"] == [{"run": 1}, {"run": 1}]
 
 
-def test_a_followed_output_goes_on_where_it_broke_off(scripted: CommandLine, api: ScriptedApi) -> None:
-    running = job_document(status="running", attempts=1)
-    done = job_document(status="done", attempts=1, exit_code=0)
-    streams = [Answer(raw=b"first\nsec", breaks=True), Answer(raw=b"ond\nthird\n")]
-    jobs = [running, running, done]
-
-    def answer(call: Call) -> Answer:
-        return streams.pop(0) if call.path.endswith("/output") else Answer(jobs.pop(0))
-
-    api.answer = answer
-
-    ran = scripted("logs", "-f", done["id"])
-
-    assert (ran.code, ran.out) == (0, "first\nsecond\nthird\n")
-    offsets = [call.query["offset"] for call in api.calls if call.path.endswith("/output")]
-    assert offsets == ["0", "9"]
-
-
-def test_a_followed_output_begins_anew_with_a_new_attempt(scripted: CommandLine, api: ScriptedApi) -> None:
-    streams = [Answer(raw=b"one\n", breaks=True), Answer(raw=b"two\n")]
-    jobs = [
-        job_document(status="running", attempts=1),
-        job_document(status="running", attempts=2),
-        job_document(status="done", attempts=2, exit_code=0),
-    ]
-
-    def answer(call: Call) -> Answer:
-        return streams.pop(0) if call.path.endswith("/output") else Answer(jobs.pop(0))
-
-    api.answer = answer
-
-    assert scripted("logs", "-f", jobs[0]["id"]).out == "one\ntwo\n"
-    assert [call.query["offset"] for call in api.calls if call.path.endswith("/output")] == ["0", "0"]
-
-
 def test_an_output_that_breaks_off_is_an_error_when_nobody_follows(scripted: CommandLine, api: ScriptedApi) -> None:
     api.script(Answer(raw=b"half", breaks=True))
 

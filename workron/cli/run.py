@@ -8,7 +8,7 @@ from workron.cli.connect import ApiOptions, client_for, locate
 from workron.cli.exits import Exit, complain, notice
 from workron.cli.listing import ending
 from workron.cli.options import DirectoryOptions, JobOptions, Words
-from workron.cli.stream import OutputSink, follow
+from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
 from workron.documents import JobDoc
 from workron.errors import WorkronError
 
@@ -45,7 +45,7 @@ def _follow(client: "Client", job_id: str) -> int:
         notice(f"job {job_id}")
     try:
         with OutputSink() as sink:
-            return _exit_code(follow(client, job_id, sink))
+            return _exit_code(follow(client, job_id, sink, FROM_THE_BEGINNING))
     except KeyboardInterrupt:
         notice(f"detached, the job goes on. To see it: workron logs -f {job_id}; to stop it: workron cancel {job_id}")
         return Exit.INTERRUPTED

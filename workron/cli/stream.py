@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from workron.client import Client
 
 TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
+FROM_THE_BEGINNING: Final = "0:0"
+"""The position before all output of a job that is kept."""
 _LONG_POLL_S: Final = 30.0
 _PACE_S: Final = 1.0
-"""Least time between two streams of a job that goes on."""
+"""Least time between the beginnings of two streams."""
 _RESET: Final = b"\x1b[0m"
 
 
@@ -57,26 +59,19 @@ def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> J
         client.persist(left_s)
 
 
-def follow(client: "Client", job_id: str, sink: OutputSink) -> JobDoc:
-    """Pass on the output of all attempts from now on as it comes; return the job once it has ended.
+def follow(client: "Client", job_id: str, sink: OutputSink, position: str | None = None) -> JobDoc:
+    """Pass on output as it comes, from a position on; return the job once it has ended and all was passed on.
 
-    A stream ends early when the API stops or the connection breaks. The next one goes on where the attempt's
-    output was left, or begins anew when another attempt has begun meanwhile.
+    Without a position it begins with the latest attempt. A stream that breaks off, because the API stops, the
+    connection breaks or nothing comes for long, is opened again where it was left.
     """
-    job = client.job(job_id)
+    client.job(job_id)
     client.persist()
-    attempt, position = _attempt(job), 0
     while True:
-        for chunk in client.output(job_id, offset=position, follow=True):
-            sink.write(chunk)
-            position += len(chunk)
-        job = client.job(job_id, wait_s=_PACE_S)
-        if job["status"] in TERMINAL:
-            return job
-        if _attempt(job) != attempt:
-            attempt, position = _attempt(job), 0
-
-
-def _attempt(job: JobDoc) -> int:
-    """Return the attempt whose output is the latest: before the first one has begun, the first."""
-    return max(1, job["attempts"])
+        again_at_s, ended = time.monotonic() + _PACE_S, False
+        for event in client.follow_output(job_id, position):
+            sink.write(event.data)
+            position, ended = event.position or position, event.ended
+        if ended and (job := client.job(job_id))["status"] in TERMINAL:
+            return job  # otherwise somebody has just retried it
+        time.sleep(max(0.0, again_at_s - time.monotonic()))

@@ -17,9 +17,12 @@ from workron.models.attempts import (
     Output,
     OutputPatch,
     Parent,
+    Piece,
+    Position,
     Result,
     Unfenced,
     Verdict,
+    Written,
 )
 from workron.models.jobs import (
     DEFAULT_MAX_ATTEMPTS,
@@ -99,6 +102,8 @@ __all__ = [
     "Output",
     "OutputPatch",
     "Parent",
+    "Piece",
+    "Position",
     "QueueChange",
     "QueueState",
     "Rate",
@@ -116,4 +121,5 @@ __all__ = [
     "When",
     "WorkerInfo",
     "Workflow",
+    "Written",
 ]

@@ -153,6 +153,44 @@ class Beat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the output of a job: byte `offset` of all that the attempt with this fence has written.
+
+    Fence 0 is before the first attempt whose output is kept.
+    """
+
+    fence: int = 0
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.fence}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The bytes of an attempt's output from `start` to `end`; `data` None: they were cut out, and can't be had."""
+
+    fence: int
+    start: int
+    end: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What stands behind a position: pieces of one attempt, in their order, and the job's status at that moment.
+
+    If the job has ended and there are no pieces, there is no more output. `fence`, `total`: of the attempt that was
+    read, and how many bytes it has written in all.
+    """
+
+    status: Status
+    fence: int
+    total: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """Stored output of one attempt: `head`, then `cut` bytes that were dropped, then `tail`."""
 

@@ -1,0 +1,55 @@
+"""Reads what the attempts of a job have written, together with the job's status: as of one moment."""
+
+from collections.abc import Iterator
+
+from workron.errors import NotFound
+from workron.models import OUTPUT_HEAD, Output, Piece, Position, Status, Written
+from workron.reads import Reads
+from workron.scripts import Scripts
+
+
+class Outputs:
+    """Reading calls on stored output."""
+
+    def __init__(self, scripts: Scripts, reads: Reads) -> None:
+        self._scripts = scripts
+        self._reads = reads
+
+    async def written(self, job_id: str, position: Position | None) -> Written:
+        """Return what stands behind a position, of one attempt; None: of the latest that has written something."""
+        fence, offset = ("", 0) if position is None else (position.fence, position.offset)
+        async with self._reads.turn() as connection:
+            reply = await self._scripts.follow(job_id, fence, offset, on=connection)
+        match reply:
+            case [b"OUTPUT", status, attempt, total, size, data]:
+                found = int(attempt or 0)
+                pieces = _pieces(found, offset if found == fence else 0, total, size, data)
+                return Written(Status(status.decode()), found, total, tuple(pieces))
+            case [b"UNKNOWN"]:
+                raise NotFound("job", job_id)
+        raise AssertionError(f"unknown reply to follow: {reply!r}")
+
+    async def latest(self, job_id: str) -> Output:
+        """Return all that is stored of the latest attempt that has written something."""
+        written = await self.written(job_id, None)
+        head, cut, tail = b"", 0, b""
+        for piece in written.pieces:
+            if piece.data is None:
+                cut = piece.end - piece.start
+            elif cut:
+                tail = piece.data
+            else:
+                head = piece.data
+        return Output(written.fence or None, head, cut, tail)
+
+
+def _pieces(fence: int, at: int, total: int, size: int, data: bytes) -> Iterator[Piece]:
+    """Yield the bytes of an attempt from `at` to `total`; `size` of all are stored, and `data` is the end of these."""
+    head = min(size, OUTPUT_HEAD) if total > size else total
+    tail = total - size + head if total > size else total
+    if at < head:
+        yield Piece(fence, at, head, data[: head - at])
+    if (cut := max(at, head)) < tail:
+        yield Piece(fence, cut, tail, None)
+    if (rest := max(at, tail)) < total:
+        yield Piece(fence, rest, total, data[-(total - rest) :])
