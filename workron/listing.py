@@ -34,6 +34,9 @@ SCAN_ROWS: Final = 1000
 FEW: Final = 10_000
 """So many leases are read whole and sorted."""
 
+_LOOKED_THROUGH: Final = (100, 5_000)
+"""So many jobs on either side of its place the last job of a page is looked for: jobs come and go meanwhile."""
+_LARGEST: Final = 2**63
 _HELD: Final = 0
 """In a place, behind all priorities (-9 to -1)."""
 
@@ -275,10 +278,19 @@ class Listing:
             start = f"({names[-1].decode()}"
 
     async def _behind(self, key: str, behind: int, job_id: str) -> int:
-        """Return how far from the tail to go on behind this job, which stood `behind` from it."""
+        """Return how far from the tail to go on behind this job, which stood `behind` from it.
+
+        It is looked for near there only: cursors may be made by hand, and lists have millions of jobs.
+        """
         length: int = await self._connection.call("LLEN", key)
-        at = await self._connection.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", max(behind, 0) + FEW)
-        return min(behind, length) if at is None else length - int(at)
+        behind, wanted = max(0, min(behind, length)), job_id.encode()
+        for around in _LOOKED_THROUGH:
+            nearest = max(1, behind - around)
+            ids = await self._connection.call("LRANGE", key, -behind - around, -nearest)
+            for distance, raw in enumerate(reversed(ids), nearest):
+                if raw == wanted:
+                    return distance
+        return behind
 
 
 def _behind(member: tuple[int, str], place: tuple[int, str], newest_first: bool) -> bool:
@@ -329,6 +341,10 @@ def _parse(cursor: str | None) -> Place | None:
         place = orjson.loads(bytes.fromhex(cursor))
     except ValueError as error:
         raise InvalidRequest("this is not a cursor of ours", field="cursor") from error
-    if not isinstance(place, list) or not place:
+    if not isinstance(place, list) or not place or not all(map(_is_part, place)):
         raise InvalidRequest("this is not a cursor of ours", field="cursor")
     return place
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, str) or (type(part) in (int, float) and abs(part) <= _LARGEST)

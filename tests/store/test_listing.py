@@ -3,28 +3,30 @@
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
-from builders import after, claim, finish, new_job, submit
+from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
 from workron.connection import Connection
 from workron.errors import InvalidRequest
-from workron.listing import JobFilter
+from workron.listing import JobFilter, Listing
 from workron.models import Concurrency, Job, Outcome, Reason, Status
+from workron.reading import Reader
 from workron.store import Store
 
 
 async def every(store: Store, where: JobFilter, *, limit: int = 7) -> list[Job]:
-    jobs: list[Job] = []
+    found: list[Job] = []
     cursor: str | None = None
     for _ in range(200):
         page = await store.list_jobs(where, limit=limit, cursor=cursor)
         assert len(page.jobs) <= limit
-        jobs += page.jobs
+        found += page.jobs
         cursor = page.next_cursor
         if cursor is None:
-            return jobs
+            return found
     raise AssertionError("the listing does not end")
 
 
@@ -164,3 +166,51 @@ async def test_pending_jobs_that_wait_for_a_slot_are_listed_once_with_the_others
     for queue, limit in ((None, 1), (None, 5), ("other", 3), ("default", 100)):
         got = [job.id for job in await every(store, JobFilter(status=Status.PENDING, queue=queue), limit=limit)]
         assert sorted(got) == sorted(job.id for job in made if queue in (None, job.queue))
+
+
+class Counted:
+    """A connection on which the items of lists that were read are counted."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.items = 0
+        self.commands: set[str] = set()
+
+    async def call(self, *command: Any, repeat: bool = True) -> Any:
+        reply = await self._connection.call(*command, repeat=repeat)
+        self.commands.add(command[0])
+        self.items += len(reply) if command[0] == "LRANGE" else 0
+        return reply
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.damaged
+async def test_a_cursor_made_by_hand_had_a_whole_list_searched(bench: Bench) -> None:
+    """It says how far its job stood from the end of the list: so far Redis searched, and the number was anybody's."""
+    store = bench.store()
+    await submit(store, new_job())
+    await bench.client.rpush(bench.keys.pending("default", 5), *ids.new_ids(30_000))
+    counted: Any = Counted(store._connection)
+    reader = Reader(counted, bench.keys, store._scripts)
+    cursor = orjson.dumps(["default", -5, 10**12, "0" * 22]).hex()
+    await Listing(counted, bench.keys, reader).page(JobFilter(Status.PENDING, "default"), 1, cursor)
+    assert "LPOS" not in counted.commands
+    assert counted.items < 15_000
+
+
+@pytest.mark.parametrize("number", [1e31, True, None, [1], {"a": 1}])
+async def test_a_cursor_with_what_we_never_write_is_the_callers_fault(store: Store, number: Any) -> None:
+    cursor = orjson.dumps(["default", -5, number, "0" * 22]).hex()
+    with pytest.raises(InvalidRequest):
+        await store.list_jobs(JobFilter(Status.PENDING, "default"), cursor=cursor)
+
+
+@pytest.mark.parametrize("between", [0, 40, 150, 900])
+async def test_a_page_goes_on_behind_its_last_job_however_many_came_since(store: Store, between: int) -> None:
+    made = await submit(store, *jobs(20))
+    page = await store.list_jobs(JobFilter(Status.PENDING), limit=5)
+    await store.submit(jobs(between)) if between else None
+    rest = await store.list_jobs(JobFilter(Status.PENDING), limit=100, cursor=page.next_cursor)
+    assert [job.id for job in (*page.jobs, *rest.jobs)] == list(reversed(made))
