@@ -35,7 +35,8 @@ for ids, status in string.gmatch(chunk, '([^\n|]+)|(%a*)[^\n]*') do
     if status == '' then -- those that hold something are among these
       free_staged(id)
     end
-    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children', P .. 'array:' .. id .. ':values')
+    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children',
+      P .. 'array:' .. id .. ':values')
   end
 end
 -- Nothing of it was admitted: all the room that it had is free again.

@@ -26,6 +26,16 @@ local function timeout_of_array(array)
   return timeouts[array] ~= '' and timeouts[array]
 end
 
+-- A moment of a job, as a number; one that lies ahead was noted while the server's clock was wrong: it is now.
+local function passed(key, field, moment)
+  moment = tonumber(moment or '')
+  if moment and moment > NOW then
+    redis.call('HSET', key, field, NOW_TEXT)
+    moment = NOW
+  end
+  return moment
+end
+
 local function beat(id, fence)
   fence = meant_fence(id, fence)
   local key = job_key(id)
@@ -35,15 +45,17 @@ local function beat(id, fence)
     return 'lost'
   end
   local timeout_ms = row[3] or row[7] and timeout_of_array(string.match(row[7], '^%S+'))
-  local timeout_at = timeout_ms and tonumber(row[4]) + tonumber(timeout_ms)
-  local _, last = must_stop(stop_ms, timeout_at, row[5] and tonumber(row[5]), row[6] and tonumber(row[6]))
+  local started_at = passed(key, 'started_at', row[4])
+  local timeout_at = timeout_ms and started_at + tonumber(timeout_ms)
+  local cancelled_at, overrun_at = passed(key, 'cancel_requested_at', row[5]), passed(key, 'expired_at', row[6])
+  local _, last = must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
   if last and NOW > last then
     return 'lost'
   end
   local holder = worker ~= '' and worker or redis.call('HGET', key, 'worker')
-  redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT .. ' ' .. lease_ms, 'PX', lease_ms)
   index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))
-  return (row[5] or row[6]) and 'cancel' or 'ok'
+  return (cancelled_at or overrun_at) and 'cancel' or 'ok'
 end
 
 local own_key = P .. 'worker:' .. worker

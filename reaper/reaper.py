@@ -92,7 +92,7 @@ class Reaper:
 
     async def reap(self) -> Reaped:
         """Take back lost leases, page by page until one is not full."""
-        requeued = ended = alive = 0
+        requeued = ended = alive = put_off = 0
         while True:
             page = await self._upkeep.reap()
             if page.undone:
@@ -100,8 +100,9 @@ class Reaper:
             for lost in page.lost:
                 log.warning("lease lost, job taken back", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
+            put_off += page.put_off
             if not page.more:
-                return Reaped(requeued, ended, alive, waiting=page.waiting)
+                return Reaped(requeued, ended, alive, put_off)
 
     async def fire(self) -> Fired:
         """Start what schedules have due. The pass after it comes when the next occurrence does, if that is soon."""

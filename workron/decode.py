@@ -123,7 +123,7 @@ def job(
     about_array: Row | None = None,
     value: str | None = None,
 ) -> Job:
-    """`heartbeat` is the value of the heartbeat key (`<worker> <fence> <ms>`), `parents` the status of each parent."""
+    """`heartbeat` is what its key says (`<worker> <fence> <ms> <lease_ms>`), `parents` the status of each parent."""
     reason = text(fields.get("reason"))
     dependencies = tuple(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
@@ -162,7 +162,7 @@ def job(
         expires_at_ms=timer(fields, "expires"),
         started_at_ms=number(fields.get("started_at")),
         finished_at_ms=number(fields.get("finished_at")),
-        last_heartbeat_at_ms=int(heartbeat.rpartition(b" ")[2]) if heartbeat else None,
+        last_heartbeat_at_ms=int(heartbeat.split()[2]) if heartbeat else None,
         cancel_requested_at_ms=number(fields.get("cancel_requested_at")),
         worker=text(fields.get("worker")),
         exit_code=number(fields.get("exit_code")),

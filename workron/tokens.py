@@ -84,7 +84,7 @@ class Tokens:
         if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: nobody knows what it may do
             return None
         words = (held or b"").decode().split(" ")
-        if len(words) != 3 or words[1] != fence:
+        if words[1:2] != [fence]:
             return None
         key, array = about
         if key is None and array is not None:  # a task: its array has what all have in common

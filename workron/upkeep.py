@@ -42,13 +42,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a reap pass did: jobs given back, jobs ended, leases found alive. `waiting`: nothing may be reaped yet."""
+    """What a reap pass did: jobs given back, jobs ended, leases found alive, and put off because nobody had looked."""
 
     requeued: int = 0
     ended: int = 0
     alive: int = 0
+    put_off: int = 0
     more: bool = False
-    waiting: bool = False
     undone: int = 0
     """Passes that Redis does not know any more: it has gone back to an older state."""
     lost: tuple[Lost, ...] = ()
@@ -100,13 +100,10 @@ class Upkeep:
         word = "" if too_much is None else f"{too_much:.6f}"
         seen = self._beat
         match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
-            case [b"WAITING", undone, beat, _]:
-                self._beat = beat
-                return Reaped(waiting=True, undone=undone)
-            case [b"REAPED", undone, beat, requeued, ended, alive, more, *taken]:
+            case [b"REAPED", undone, beat, requeued, ended, alive, put_off, more, *taken]:
                 self._beat = beat
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
-                return Reaped(requeued, ended, alive, bool(more), undone=undone, lost=lost)
+                return Reaped(requeued, ended, alive, put_off, bool(more), undone=undone, lost=lost)
             case reply:
                 raise AssertionError(f"unknown reply to reap: {reply!r}")
 

@@ -52,7 +52,7 @@ function pop_call(queue)
 end
 
 local function lease(id, worker, fence, lease_ms, until_text)
-  redis.call('SET', job_key(id) .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT, 'PX', lease_ms)
+  redis.call('SET', job_key(id) .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT .. ' ' .. lease_ms, 'PX', lease_ms)
   index(LEASES, id, until_text)
 end
 

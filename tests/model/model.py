@@ -26,7 +26,7 @@ class Model(Parking):
     def __init__(self, policy: Policy, now: int) -> None:
         super().__init__(policy, now)
         self.last_pass: int | None = None
-        self.reap_after = 0
+        self.pause: tuple[int, int] | None = None
         self.book = Book(self)
 
     # --- attempts ---------------------------------------------------------------------------------
@@ -128,16 +128,14 @@ class Model(Parking):
         if any(job.ended for job in before):
             self.propagate()
 
-    def reap(self) -> tuple[int, int] | None:
+    def reap(self) -> tuple[int, int]:
         """Take back what silent workers held: how many jobs go on, and have ended.
 
-        Nobody is lost for one lease after a time in which nobody looked (None): workers could not be heard then.
+        A time in which nobody looked does not count for a lease, once: workers could not be heard then.
         """
         last, self.last_pass = self.last_pass, self.now
         if last is not None and self.now - last > max(3 * self.policy.pass_ms, 3000):
-            self.reap_after = self.now + self.policy.lease_ms
-        if self.reap_after > self.now:
-            return None
+            self.pause = (last, self.now)
         statuses = [self._look_at(job) for job in self._leases()]
         self._settle()
         self.take_back()
@@ -150,7 +148,11 @@ class Model(Parking):
 
     def _look_at(self, job: Job) -> str:
         stop = must_stop(job, self.policy.stop_ms)
-        job.losses += bool(stop and self.now > stop[1]) or job.alive_until <= self.now
+        is_lost = bool(stop and self.now > stop[1]) or job.alive_until <= self.now
+        if is_lost and (later := self._put_off_until(job.lease_until)) > self.now:
+            job.lease_until = later
+            return "running"
+        job.losses += is_lost
         if stop and self.now > stop[1]:
             error = f"{stop[0]}: the worker did not stop the command in time"
             return self._conclude(job, {"reason": "timeout", "error": error})
@@ -159,3 +161,11 @@ class Model(Parking):
             return self._conclude(job, {"reason": "worker_lost", "error": error})
         job.lease_until = min(job.alive_until, stop[1] + 1) if stop else job.alive_until
         return "running"
+
+    def _put_off_until(self, lease_until: float) -> float:
+        """Return the end of a lease without the last time in which nobody looked; a half says that it was put off."""
+        paused, resumed = self.pause or (0, 0)
+        if lease_until % 1 or lease_until >= resumed + self.policy.lease_ms:
+            return 0
+        later = min(max(lease_until, paused) + resumed - paused, resumed + self.policy.lease_ms)
+        return later + 0.5 if later > self.now else 0

@@ -23,7 +23,7 @@ class ReaperRules(Driver):
     def reap(self) -> None:
         async def real() -> Any:
             reaped = await self.store.upkeep.reap()
-            return None if reaped.waiting else (reaped.requeued, reaped.ended)
+            return reaped.requeued, reaped.ended
 
         self.do("reap", real, self.model.reap)
 

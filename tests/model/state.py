@@ -57,7 +57,7 @@ class Job:
     """Of the attempt that runs, or whose result ended the job."""
     earlier: tuple[int, str] | None = None
     """Fence of an earlier attempt whose result was accepted, and what that made of the job: its repeat is told so."""
-    lease_until: int = 0
+    lease_until: float = 0
     """When the reaper looks at it."""
     alive_until: int = 0
     """When its worker counts as silent."""

@@ -103,8 +103,8 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     "submission-by-halves": (
         Edit(
             "abort.lua",
-            "    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children')\n",
-            "",
+            "redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children',",
+            "redis.call('UNLINK',",
         ),
     ),
     # A failed attempt's wait does not end.

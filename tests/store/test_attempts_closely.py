@@ -234,14 +234,6 @@ async def test_the_heartbeat_of_an_earlier_attempt_does_not_keep_a_lease(bench: 
     assert (await store.upkeep.reap()).requeued == 1
 
 
-async def test_a_pause_that_a_wrong_clock_set_does_not_last(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, new_job())
-    await claim(store)
-    await bench.client.hset(bench.keys.meta, "reap_after", 9_000_000_000_000)
-    assert await reap_all(store) == 1
-
-
 async def test_workers_not_seen_for_an_hour_leave_the_list(bench: Bench) -> None:
     store = bench.store()
     await bench.client.zadd(bench.keys.workers, {"old": 1})

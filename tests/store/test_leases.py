@@ -116,32 +116,6 @@ async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench:
     assert (job.status, job.reason) == (Status.FAILED, Reason.TIMEOUT)
 
 
-async def test_nothing_is_reaped_for_one_lease_after_all_were_away(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, new_job())
-    (got,) = await claim(store)
-    await store.upkeep.reap()
-    await bench.client.hincrby(bench.keys.meta, "last_pass", -10_000)
-    await asyncio.sleep(QUICK.lease_ms / 1000 + 0.02)
-    assert (await store.upkeep.reap()).waiting
-    assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence] is Beat.OK
-    await asyncio.sleep(QUICK.lease_ms / 1000 * 0.8)
-    await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
-    await asyncio.sleep(QUICK.lease_ms / 1000 * 0.3)
-    reaped = await store.upkeep.reap()
-    assert (reaped.waiting, reaped.requeued) == (False, 0)
-
-
-async def test_a_last_pass_in_the_future_does_not_stop_the_reaper_for_good(bench: Bench) -> None:
-    store = bench.store()
-    await submit(store, new_job())
-    await claim(store)
-    await store.upkeep.reap()
-    await bench.client.hincrby(bench.keys.meta, "last_pass", 10_000_000)
-    assert (await store.upkeep.reap()).waiting
-    assert await reap_all(store) == 1
-
-
 async def test_a_released_job_goes_back_without_losing_an_attempt(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
