@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from workron.connection import Connection
 from workron.durations import format_duration
-from workron.fleet import WorkerStatus
 from workron.in_line import place_in_line
 from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, When
@@ -21,7 +20,6 @@ _LISTED: Final = 20
 _MOST_CAUSES: Final = 50
 _LOOKED_THROUGH: Final = 10_000
 """Entries of a list that are looked through for a job's place."""
-_WORKERS: Final = 1000
 _SILENT_REAPER_MS: Final = 10_000
 
 
@@ -101,8 +99,7 @@ class Explainer:
         ahead, exact = await self._place(job)
         if not exact and in_line is not None:
             ahead += in_line.held_ahead
-        workers = (await self._reader.workers(_WORKERS, "")).workers
-        serving = [one for one in workers if job.queue in one.info.queues and one.status is WorkerStatus.ACTIVE]
+        serving = await self._reader.serving(job.queue)
         idle = sum(one.info.slots > one.info.running for one in serving)
         facts: dict[str, Any] = {
             "ahead": ahead,

@@ -13,7 +13,7 @@ from workron import decode
 from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import NotFound
-from workron.fleet import WorkerPage, WorkerState
+from workron.fleet import WorkerPage, WorkerState, WorkerStatus
 from workron.keys import Keys
 from workron.lane import Command
 from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueueState, Status, Stopped, Workflow
@@ -199,6 +199,23 @@ class Reader:
         found = [_worker(*beat, reply, _ms(time)) for beat, reply in zip(page, replies, strict=True)]
         shown = tuple(worker for worker in found if worker is not None)
         return WorkerPage(shown, page[-1][0] if len(seen) > limit else None)
+
+    async def serving(self, queue: str) -> list[WorkerState]:
+        """Return the active workers of a queue, of the last `MOST_WORKERS` that were heard; only these are decoded."""
+        beats, time = await self._connection.pipeline(
+            [("ZREVRANGE", self._keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES"), ("TIME",)]
+        )
+        seen, name = scored(beats), f'"{queue}"'.encode()
+        found: list[WorkerState] = []
+        for start in range(0, len(seen), PAGE):
+            page = seen[start : start + PAGE]
+            replies = await self.each([("HGETALL", self._keys.worker(worker)) for worker, _ in page])
+            for beat, reply in zip(page, replies, strict=True):
+                row = {} if isinstance(reply, Exception) else decode.row(reply)
+                worker = _worker(*beat, reply, _ms(time)) if name in row.get("about", b"") else None
+                if worker is not None and worker.status is WorkerStatus.ACTIVE and queue in worker.info.queues:
+                    found.append(worker)
+        return found
 
     async def worker(self, name: str) -> WorkerState:
         beat, reply, time = await self._connection.pipeline(

@@ -148,3 +148,22 @@ async def test_an_array_tells_of_its_tasks(store: Store) -> None:
     first, _ = await claim(store, limit=2)
     await finish(store, first)
     assert await said(store, job.id) == "It waits for its tasks: 1 of 5 have ended, 1 run now."
+
+
+async def test_the_worker_of_a_queue_was_overlooked_among_thousands_of_others(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=3_600_000))
+    await store.attempts.heartbeat(replace(WORKER, id="zz", queues=("mine",), running=1), [])
+    await store.attempts.heartbeat(replace(WORKER, id="other"), [])
+    about = await bench.client.hgetall(bench.keys.worker("other"))
+    heard = int(await bench.client.zscore(bench.keys.workers, "other"))
+    pipeline = bench.client.pipeline(transaction=False)
+    for number in range(9_998):
+        pipeline.hset(bench.keys.worker(f"a{number:04}"), mapping=about)
+        pipeline.expire(bench.keys.worker(f"a{number:04}"), 3600)
+    pipeline.zadd(bench.keys.workers, {f"a{number:04}": heard for number in range(9_998)})
+    await pipeline.execute()
+    [job_id] = await submit(store, new_job(queue="mine"))
+    assert (
+        await said(store, job_id)
+        == "It is the next one in queue mine, which one worker serves, 1 of them with free slots."
+    )
