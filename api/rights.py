@@ -108,11 +108,16 @@ async def see_jobs(request: Request, store: "Store", *job_ids: str) -> None:
             raise NotFound("job", job_id)
 
 
-async def report_on(request: Request, store: "Store", job_ids: Iterable[str]) -> None:
-    """Refuse reports on jobs of other queues; on one that is gone, the store has its own answer."""
-    caller = caller_of(request)
-    if caller.queues is not None:
-        use_queues(caller, (queue for queue in await store.queues_of(list(job_ids)) if queue is not None))
+async def unseen(request: Request, store: "Store", job_ids: Iterable[str]) -> set[str]:
+    """Return those jobs of a worker's reports that the key does not see: one may have been moved since it was claimed.
+
+    A job that is gone is not among them: the store has its own answer.
+    """
+    caller, ids = caller_of(request), list(job_ids)
+    if caller.queues is None or not ids:
+        return set()
+    queues = await store.queues_of(ids)
+    return {job_id for job_id, queue in zip(ids, queues, strict=True) if queue is not None and not caller.sees(queue)}
 
 
 def claimed(store: "Store", caller: Caller, claims: Iterable[Claim]) -> list[Claim]:

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workers.executor import Attempt, Executor
+from workers.attempt import Attempt
+from workers.executor import Executor
 from workers.guardian import boottime_s
 from workron.models import Claim, Outcome
 

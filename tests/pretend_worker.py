@@ -12,7 +12,8 @@ import sys
 
 from commands import claim_for
 
-from workers.executor import Attempt, Executor
+from workers.attempt import Attempt
+from workers.executor import Executor
 from workers.guardian import boottime_s
 from workron.models import Outcome
 

@@ -64,6 +64,9 @@ class Scripted:
             raise answer
         return Exchanged([Finished(one.id, Verdict.ACCEPTED, Status.DONE) for one in results], answer, False)
 
+    async def introduce(self, info: WorkerInfo) -> None:
+        pass
+
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         self.infos.append(info)
         await asyncio.sleep(self.beat_takes_s)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workers.refusals import Refusals
 from workers.source import JobSource
-from workron.errors import StoreUnavailable
+from workron.errors import ApiRefuses, StoreUnavailable
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
@@ -42,18 +43,21 @@ async def until_empty(source: JobSource, queues: Sequence[str], idle: Callable[[
 
     Jobs that others run count: they come back if those fail. So do those that wait for their time or for another job.
     """
-    pause_s = _FIRST_PAUSE_S
+    pause_s, refusals = _FIRST_PAUSE_S, Refusals("how many jobs are left")
     while True:
         if not idle():
             pause_s = _FIRST_PAUSE_S
-        elif await _none_left(source, queues) and idle():
+        elif await _none_left(source, queues, refusals) and idle():
             return
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def _none_left(source: JobSource, queues: Sequence[str]) -> bool:
+async def _none_left(source: JobSource, queues: Sequence[str], refusals: Refusals) -> bool:
     try:
         return await source.unfinished(queues) == 0
+    except ApiRefuses as error:
+        await asyncio.sleep(refusals.refused(error))
+        return False
     except StoreUnavailable:  # told by the heartbeat, as an outage
         return False

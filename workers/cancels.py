@@ -6,9 +6,11 @@ from typing import Final
 
 import structlog
 
-from workers.executor import Attempt, Executor
+from workers.attempt import Attempt
+from workers.executor import Executor
+from workers.refusals import Refusals
 from workers.source import JobSource
-from workron.errors import StoreUnavailable
+from workron.errors import ApiRefuses, StoreUnavailable
 
 _AGAIN_S: Final = 1.0
 _MOST_KEPT: Final = 100
@@ -25,6 +27,7 @@ class Cancels:
         self._executor = executor
         self._worker = worker
         self._hurry = hurry
+        self._refusals = Refusals("cancels")
         self._early: dict[int, str] = {}
         """Jobs by the fences of attempts that are not known: their claims are on their way, or they have ended."""
 
@@ -32,8 +35,11 @@ class Cancels:
         while True:
             try:
                 async for worker, job_id, fence in self._source.cancels():
+                    self._refusals.accepted()
                     if worker == self._worker:
                         self._hear(job_id, fence)
+            except ApiRefuses as error:
+                await asyncio.sleep(self._refusals.refused(error))
             except StoreUnavailable:
                 await asyncio.sleep(_AGAIN_S)
 

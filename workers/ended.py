@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from workers.executor import Attempt
+from workers.attempt import Attempt
 from workers.output_writer import OutputWriter
 from workron.exchange import MAX_RESULTS
-from workron.models import Finished, Outcome, Verdict
+from workron.models import Finished, Outcome, Result, Verdict
 
 MAX_OUTPUT: Final = 1_000_000
 """Bytes of output and results in one call."""
@@ -56,10 +56,12 @@ class Ended:
         return stopped
 
 
-def log_answers(log: FilteringBoundLogger, batch: Sequence[Ending], answers: Sequence[Finished]) -> None:
-    """Say what became of each."""
-    for (attempt, outcome), finished in zip(batch, answers, strict=True):
-        claim = attempt.claim
+def log_answers(
+    log: FilteringBoundLogger, batch: Sequence[Ending], results: Sequence[Result], answers: Sequence[Finished]
+) -> None:
+    """Say what became of each attempt, and of the result that was reported for it."""
+    for (attempt, _), result, finished in zip(batch, results, answers, strict=True):
+        claim, outcome = attempt.claim, result.outcome
         about: dict[str, Any] = {"job": claim.id, "attempt": claim.attempt, "status": finished.status}
         if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
             log.warning("result refused", verdict=finished.verdict, **about)

@@ -7,8 +7,9 @@ import structlog
 
 from workers.executor import Executor
 from workers.guardian import boottime_s
+from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
-from workron.errors import StoreUnavailable
+from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.fleet import Beats, Drain
 from workron.models import Beat, WorkerInfo
 from workron.outage import Outage
@@ -37,6 +38,7 @@ class Heartbeat:
         self._held = held
         self._drain = drain
         self._outage = outage
+        self._refusals = Refusals("heartbeats")
         self._hurried = asyncio.Event()
 
     async def run(self) -> None:
@@ -46,6 +48,9 @@ class Heartbeat:
                 await self.tick()
                 self._outage.worked()
                 pause_s = self._every_s
+                self._refusals.accepted()
+            except ApiRefuses as error:
+                pause_s = min(self._every_s, self._refusals.refused(error))
             except StoreUnavailable as error:
                 self._outage.failed(error)
                 pause_s = min(self._every_s, 0.5)
@@ -59,14 +64,14 @@ class Heartbeat:
         """Send one heartbeat. Leases count from before it was sent."""
         held = self._held()
         sent_at = boottime_s()
-        answer = await self._source.heartbeat(self._info(), held)
+        answer = await self._beat(held)
         beats = answer.attempts
-        kept = [fence for _, fence in held if beats[fence] is not Beat.LOST]
+        kept = [fence for _, fence in held if fence in beats and beats[fence] is not Beat.LOST]
         self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
         for job_id, fence in held:
             attempt = self._executor.attempts.get(fence)
-            if attempt is None:
-                continue  # it ended meanwhile
+            if attempt is None or fence not in beats:
+                continue  # it ended meanwhile, or was refused
             if beats[fence] is Beat.LOST:
                 log.warning("lease lost", job=job_id, attempt=attempt.claim.attempt, worker=self._info().id)
                 attempt.lose()
@@ -75,3 +80,23 @@ class Heartbeat:
         if answer.drain is not None:
             self._drain(answer.drain)
         return answer
+
+    async def _beat(self, held: Sequence[tuple[str, int]]) -> Beats:
+        """Send it; attempts that the API refuses to hear of are ended as failed, and missing in the answer."""
+        answers = []
+
+        async def send(part: Sequence[tuple[str, int]]) -> list[Beat]:
+            answers.append(await self._source.heartbeat(self._info(), part))
+            return [answers[-1].attempts[fence] for _, fence in part]
+
+        try:
+            await send(held)
+        except CallRefused:
+            if not held:
+                raise
+            for (_, fence), state in zip(held, await send_in_parts(held, send), strict=True):
+                attempt = self._executor.attempts.get(fence)
+                if isinstance(state, CallRefused) and attempt is not None:
+                    attempt.refuse(str(state))
+        beats = {fence: beat for answer in answers for fence, beat in answer.attempts.items()}
+        return Beats(beats, answers[-1].drain)

@@ -17,7 +17,7 @@ import httpx2
 import orjson
 
 from workers.guardian import boottime_s
-from workron.errors import ApiAway, ApiProblem, StartupError, StoreUnavailable, WorkronError
+from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, StoreUnavailable, WorkronError
 from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
 from workron.fleet import Beats, Drain
 from workron.models import (
@@ -45,7 +45,9 @@ _KEEP_S: Final = 60.0
 """Idle connections are dropped before the server does it."""
 _REFUSED: Final = frozenset({401, 403})
 _NO_CONTENT: Final = 204
-_AWAY: Final = frozenset({429, 500, 502, 503, 504})
+_TOO_LARGE: Final = 413
+_TOO_MANY_REQUESTS: Final = 429
+_SERVER_ERROR: Final = 500
 
 
 class HttpSource:
@@ -77,7 +79,7 @@ class HttpSource:
         try:
             response = await source._send("POST", "/exchange", {"worker_id": "new"})
             source.lease_ms = response["lease_ms"]
-        except (ApiProblem, NotTheApi, KeyError) as problem:
+        except (CallRefused, NotTheApi, KeyError) as problem:
             await source.aclose()
             said = str(problem) if isinstance(problem, WorkronError) else f"{url} answered something else"
             raise StartupError(f"{said}; is {url} the API of this version?") from problem
@@ -105,6 +107,15 @@ class HttpSource:
             claimed = Claimed(parked=True)  # when scheduled jobs are due is the server's care then
         return Exchanged(exchanged.finished, claimed, propagating=False)
 
+    async def introduce(self, info: WorkerInfo) -> None:
+        document = {"worker": _about(info), "held": []}
+        claim = {"request_id": "first", "queues": list(info.queues), "limit": 0}  # of no request: it brings nothing
+        try:
+            await self._send("POST", "/heartbeats", document)
+            await self._send("POST", "/exchange", {"worker_id": info.id, "claim": claim})
+        except ApiRefuses as error:
+            raise StartupError(str(error)) from error
+
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         self._name(info.id)
         document = {"worker": _about(info), "held": [{"id": job_id, "fence": fence} for job_id, fence in held]}
@@ -116,12 +127,12 @@ class HttpSource:
     async def begin(self, job_id: str, fence: int) -> bool:
         try:
             await self._send("POST", f"/jobs/{quote(job_id, safe='')}/heartbeat", {"fence": fence, "begins": True})
-        except ApiProblem:
+        except CallRefused:
             return False
         return True
 
     async def leave(self, worker: str) -> None:
-        with suppress(ApiProblem):  # nobody knew of it
+        with suppress(CallRefused):  # nobody knew of it
             await self._send("DELETE", f"/workers/{quote(worker, safe='')}")
 
     async def unfinished(self, queues: Sequence[str]) -> int:
@@ -236,26 +247,23 @@ class HttpSource:
         with suppress(ValueError):
             if response.is_success and isinstance(answer := orjson.loads(response.content), dict):
                 return answer
-        return self._refuse(response)
+        raise self._refusal(response)
 
-    def _refuse(self, response: httpx2.Response) -> None:
+    def _refusal(self, response: httpx2.Response) -> ApiAway:
         status = response.status_code
         said = f"the API at {self.url} answered {status}: {_detail(response)}"
         if status in _REFUSED:
-            raise KeyRefused(said, retry_after_s=5.0)
-        if status in _AWAY:
-            raise ApiAway(said)
-        if not response.headers.get("content-type", "").startswith("application/problem+json"):
-            raise NotTheApi(said)
-        raise ApiProblem(said, status=status, slug="")
+            return KeyRefused(said, retry_after_s=5.0)
+        if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
+            return ApiAway(said)
+        ours = response.headers.get("content-type", "").startswith("application/problem+json")
+        if not ours and status != _TOO_LARGE:  # proxies have limits of their own
+            return NotTheApi(said)
+        return CallRefused(said)
 
 
 class NotTheApi(ApiAway):
     """Somebody else answered, a proxy that has lost its way. In the middle of life that passes."""
-
-
-class KeyRefused(ApiAway):
-    """The API does not take our key. Nobody knows whether it will again: what runs goes on."""
 
 
 _NOTHING: Final = Exchanged([], Claimed(), propagating=False)

@@ -17,6 +17,7 @@ class Ending(Enum):
     CANCEL = auto()
     STOP = auto()
     LOSE = auto()
+    REFUSE = auto()
 
 
 def not_started(sentence: str) -> Outcome:
@@ -24,14 +25,25 @@ def not_started(sentence: str) -> Outcome:
     return Outcome(Reason.SPAWN, error=last_bytes(harmless(sentence), _ERROR_BYTES))
 
 
-def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: OutputBuffer) -> Outcome:
+def refused(outcome: Outcome, why: str) -> Outcome:
+    """Return the failure to report in place of an outcome that the API refuses, without all that may be long."""
+    reason = Reason.EXIT_CODE if outcome.reason is None else outcome.reason
+    return Outcome(reason, outcome.exit_code, outcome.signal, last_bytes(harmless(_refused(why)), _ERROR_BYTES))
+
+
+def _refused(why: str) -> str:
+    return f"what its worker reported was refused: {why}"
+
+
+def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: OutputBuffer, why: str = "") -> Outcome:
     """Return the outcome of a command that ended by itself (`ending` None) or was ended.
 
-    `status` is its exit code, negative for a signal, None if there is none (not started) or it is not known.
+    `status` is its exit code, negative for a signal, None if there is none (not started) or it is not known; `why` is
+    the answer of an API that refused what was reported of it.
     """
     if ending is None and status == 0:
         return Outcome(None, exit_code=0)
-    reason, sentence = _judge(claim, ending, status)
+    reason, sentence = _judge(claim, ending, status, why)
     tail = output.tail_text(_ERROR_BYTES - len(sentence) - 1)
     return Outcome(
         reason,
@@ -41,7 +53,7 @@ def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: 
     )
 
 
-def _judge(claim: Claim, ending: Ending | None, status: int | None) -> tuple[Reason, str]:
+def _judge(claim: Claim, ending: Ending | None, status: int | None, why: str) -> tuple[Reason, str]:
     match ending:
         case Ending.TIMEOUT:
             return Reason.TIMEOUT, f"timed out after {(claim.timeout_ms or 0) / 1000:g} s"
@@ -51,6 +63,8 @@ def _judge(claim: Claim, ending: Ending | None, status: int | None) -> tuple[Rea
             return Reason.WORKER_LOST, "stopped together with its worker"
         case Ending.LOSE:
             return Reason.WORKER_LOST, "killed because its worker could not keep the lease"
+        case Ending.REFUSE:
+            return (Reason.EXIT_CODE if status is None or status >= 0 else Reason.SIGNAL), _refused(why)
         case None if status is None:
             return Reason.WORKER_LOST, "ended, but its worker could not learn how"
         case None if status < 0:

@@ -1,14 +1,15 @@
 """Sends what running commands write to the store, so that it can be followed; the last piece goes with the result."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from workers.executor import Attempt
+from workers.attempt import Attempt
 from workers.notes import Notes
+from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
-from workron.errors import StoreUnavailable
+from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.exchange import Kept
 from workron.models import OutputPatch
 
@@ -25,6 +26,9 @@ class OutputWriter:
         self._source = source
         self._delivered = delivered
         self._notes = notes
+        self._loop = asyncio.get_running_loop()
+        self._refusals = Refusals("output")
+        self._paused_until_s = 0.0
         self.under_way: set[int] = set()
         """Fences whose output is in a call now: their result has to wait for it, or it would overtake."""
 
@@ -35,13 +39,15 @@ class OutputWriter:
 
     async def tick(self, attempts: Collection[Attempt]) -> None:
         """Send what the running attempts have written since the last time, and how far they say they are."""
+        if self._loop.time() < self._paused_until_s:
+            return
         progress = dict(self._notes.progress(attempt.claim.fence for attempt in attempts))
         calls: list[list[tuple[Attempt, OutputPatch]]] = []
         room = 0
         for attempt in attempts:
             if attempt.task.done():
                 continue
-            patch = attempt.output.take()
+            patch = attempt.take_output()
             if said := progress.get(attempt.claim.fence):
                 patch = replace(patch or OutputPatch(0, b"", attempt.output.total), progress=said)
             if patch is None:
@@ -57,15 +63,30 @@ class OutputWriter:
 
     async def _send(self, call: list[tuple[Attempt, OutputPatch]]) -> None:
         fences = {attempt.claim.fence for attempt, _ in call}
+        kept: Sequence[Kept | CallRefused] = [Kept.FULL] * len(call)
         try:
-            kept = await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])
+            kept = await self._write(call)
+            self._refusals.accepted()
+        except ApiRefuses as error:
+            self._paused_until_s = self._loop.time() + self._refusals.refused(error)
         except StoreUnavailable:
-            kept = [Kept.FULL] * len(call)
+            pass  # told by the heartbeat, as an outage
         finally:
             self.under_way -= fences
             self._delivered.set()
         for (attempt, patch), state in zip(call, kept, strict=True):
-            if state is Kept.FULL:
+            if isinstance(state, CallRefused):
+                attempt.refuse(str(state))
+            elif state is Kept.FULL:
                 if patch.data:
                     attempt.output.put_back(patch)
                 self._notes.forget(attempt.claim.fence)
+
+    async def _write(self, call: Sequence[tuple[Attempt, OutputPatch]]) -> Sequence[Kept | CallRefused]:
+        try:
+            return await self._write_all(call)
+        except CallRefused:
+            return await send_in_parts(call, self._write_all)
+
+    async def _write_all(self, call: Sequence[tuple[Attempt, OutputPatch]]) -> list[Kept]:
+        return await self._source.write_output([(a.claim.id, a.claim.fence, patch) for a, patch in call])

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from workers.source import JobSource
-from workron.errors import StoreUnavailable
+from workron.errors import CallRefused, StoreUnavailable
 from workron.models import Parent
 
 FetchParents = Callable[[str], Awaitable[bytes]]
@@ -31,6 +31,8 @@ class Parents:
         while True:
             try:
                 found = await self._source.parents(job_id)
+            except CallRefused:
+                raise
             except StoreUnavailable:  # told by the heartbeat, as an outage
                 await asyncio.sleep(_PAUSE_S)
             else:

@@ -35,6 +35,9 @@ class RedisSource:
         with suppress(StoreUnavailable):  # the reaper goes on
             await self._store.upkeep.propagate()
 
+    async def introduce(self, info: WorkerInfo) -> None:
+        pass  # Redis asks nothing of a worker
+
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         return await self._store.attempts.heartbeat(info, held)
 

@@ -9,13 +9,19 @@ from workron.models import ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 
 
 class JobSource(Protocol):
-    """What a worker needs. Every call may raise StoreUnavailable and may then be repeated as it is."""
+    """What a worker needs. Every call may raise StoreUnavailable and may then be repeated as it is.
+
+    ApiRefuses among them says that it is no outage: the call, or a report in it, is not accepted.
+    """
 
     @property
     def lease_ms(self) -> int: ...
 
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         """Report results and claim jobs in one call."""
+
+    async def introduce(self, info: WorkerInfo) -> None:
+        """Have a new worker checked: StartupError if its claims or heartbeats would be refused."""
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         """Prove life and renew the leases of attempts (job, fence)."""

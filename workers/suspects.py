@@ -7,7 +7,7 @@ from workers.scarcity import AGAIN_S
 from workron.models import Claim
 
 if TYPE_CHECKING:
-    from workers.executor import Attempt
+    from workers.attempt import Attempt
 
 Begin = Callable[[str, int], Awaitable[bool]]
 """Says that the command of a suspect (job and fence) starts now, and returns whether it may."""

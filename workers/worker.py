@@ -7,14 +7,17 @@ finds nothing is parked in the store, which then claims for the worker as soon a
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
+from workers.attempt import Attempt
 from workers.batch import NO_LIMITS, Allowance, Limits, until_empty
 from workers.cancels import Cancels
+from workers.delivery import Delivery
 from workers.ended import Ended, Ending, log_answers
-from workers.executor import Attempt, Executor
+from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.heartbeat import Heartbeat
 from workers.identity import Identity
@@ -25,8 +28,8 @@ from workers.stopping import Stopping
 from workers.suspects import is_suspect
 from workers.turns import Turns
 from workron import ids
-from workron.errors import StoreUnavailable
-from workron.exchange import MAX_RESULTS, Exchanged, News
+from workron.errors import ApiRefuses, StoreUnavailable
+from workron.exchange import MAX_RESULTS, News
 from workron.fleet import Drain
 from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
 from workron.outage import Outage
@@ -84,7 +87,8 @@ class Worker:
         executor.scarcity.changed = self._look_again
         executor.suspects.begin = source.begin
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
-        self._outage = Outage()
+        self._outage = outage = Outage()
+        self._delivery = Delivery(source, self.id, self._stopping, outage, self._look_again)
         self._output = OutputWriter(source, self._changed, executor.notes)
         self._ended = Ended(self._output)
         every_s, about = settings.heartbeat_s, self._info
@@ -93,6 +97,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop`, or a limit is reached; returns when nothing is held any more."""
+        with suppress(StoreUnavailable):  # then its calls will tell
+            await self._source.introduce(self._info())
         self._log.info("worker ready", slots=self.slots, queues=",".join(self._queues))
         loops = (
             self._serve(),
@@ -173,7 +179,7 @@ class Worker:
     def _wanted(self, requests: Requests, ended: int) -> int:
         """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
         executor = self._executor
-        if self._stopping.begun or executor.suspects.keep_clear():
+        if self._stopping.begun or self._delivery.paused or executor.suspects.keep_clear():
             return 0
         taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first
@@ -183,7 +189,7 @@ class Worker:
 
     async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
-        results = [Result(a.claim.id, a.claim.fence, outcome, a.output.take()) for a, outcome in batch]
+        results = [Result(a.claim.id, a.claim.fence, outcome, a.take_output()) for a, outcome in batch]
         wanted = self._wanted(requests, len(batch))
         request = requests.make(wanted)
         requests.reserved = max(0, wanted - len(batch))
@@ -191,7 +197,7 @@ class Worker:
         self._calls += 1
         if requests is self._first and request is not None:
             self._told = False
-        exchanged = await self._deliver(batch, results, request)
+        exchanged = await self._delivery.exchange(results, request)
         self._calls -= 1
         requests.reserved = 0
         self._forget(batch)
@@ -200,22 +206,7 @@ class Worker:
             return
         if request is not None:
             self._accept(requests, request, exchanged.claimed, sent_at)
-        log_answers(self._log, batch, exchanged.finished)
-
-    async def _deliver(
-        self, batch: Sequence[Ending], results: Sequence[Result], request: ClaimRequest | None
-    ) -> Exchanged | None:
-        while True:
-            try:
-                exchanged = await self._source.exchange(self.id, results, request)
-            except StoreUnavailable as error:
-                self._outage.failed(error)
-                if self._stopping.gives_up(reporting=bool(batch)):
-                    return None
-                await asyncio.sleep(0.2)
-            else:
-                self._outage.worked()
-                return exchanged
+        log_answers(self._log, batch, results, exchanged.finished)
 
     def _accept(self, requests: Requests, request: ClaimRequest, claimed: Claimed, sent_at: float) -> None:
         """Start what was claimed, but after the next call is sent; note whether and when to look for more."""
@@ -306,30 +297,23 @@ class Worker:
         claims += [attempt.claim for attempt, _ in stopped]
         if claims:
             self._allowance.give_back(len(claims))
-            await self._release(claims)
-
-    async def _release(self, claims: Sequence[Claim]) -> None:
-        about = [{"job": claim.id, "attempt": claim.attempt} for claim in claims]
-        try:
-            await self._source.release([(claim.id, claim.fence) for claim in claims])
-            for fields in about:
-                self._log.info("job given back", **fields)
-        except StoreUnavailable as error:
-            for fields in about:
-                self._log.warning("job not given back, the reaper will do it", error=str(error), **fields)
+            await self._delivery.release(claims)
 
     async def _listen_for_news(self) -> None:
         """Take what the parked request has got; the same claims come if it is made again, whichever is first."""
         while True:
             try:
                 news = await self._source.news(self.id)
+            except ApiRefuses as error:
+                await asyncio.sleep(self._delivery.waits_refused(error))
             except StoreUnavailable as error:
                 self._outage.failed(error)
                 await asyncio.sleep(0.5)
                 self._look_again()
-                continue
-            if news is not None:
-                self._hear(news)
+            else:
+                if news is not None:
+                    self._delivery.waits_accepted()
+                    self._hear(news)
 
     def _hear(self, news: News) -> None:
         if not news.claims:

@@ -16,6 +16,9 @@
     │   └── LeaseLost            a worker reports on a job that another attempt runs by now
     ├── StoreUnavailable     Redis is away, loading or failing over; try again
     │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
+    │   │   └── ApiRefuses           the API answers a worker with an error
+    │   │       ├── KeyRefused           it does not accept the worker's key, or the key lacks a right
+    │   │       └── CallRefused          it does not accept this call: a report in it is too large, or not allowed
     │   ├── StoreFull            Redis has no room for new work
     │   ├── TooManyReads         all turns at reading are taken
     │   ├── GivenUp              a large submission was given up before it was whole
@@ -137,6 +140,18 @@ class StoreUnavailable(WorkronError):
 
 class ApiAway(StoreUnavailable):
     """The API can't be reached or can't answer now, to a worker that talks to nobody else."""
+
+
+class ApiRefuses(ApiAway):
+    """The API answered a worker with an error that is no outage."""
+
+
+class KeyRefused(ApiRefuses):
+    """The API does not accept the worker's key. It may later: the key can be renewed, so what runs goes on."""
+
+
+class CallRefused(ApiRefuses):
+    """The API does not accept a call as it is: a report in it, or all of it, is to blame."""
 
 
 class StoreBroken(StoreUnavailable):

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from api import body, openapi, problems, rights, schemas, work, work_schemas
 from api.callers import WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
-from workron.exchange import Exchanged
+from workron.exchange import Exchanged, Kept
 from workron.fleet import WorkerState
-from workron.models import Claimed, ClaimRequest
+from workron.models import Beat, Claimed, ClaimRequest, Finished, Verdict
 
 router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
@@ -44,10 +44,10 @@ async def exchange(request: Request) -> Response:
     caller = caller_of(request)
     rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
     reported = [*(result.id for result in sent.results), *(held.id for held in sent.released)]
-    await rights.report_on(request, context.store, reported)
-    results = [result.to_result() for result in sent.results]
-    if sent.released:
-        await context.store.attempts.release([(held.id, held.fence) for held in sent.released])
+    unseen = await rights.unseen(request, context.store, reported)
+    results = [result.to_result() for result in sent.results if result.id not in unseen]
+    if released := [(held.id, held.fence) for held in sent.released if held.id not in unseen]:
+        await context.store.attempts.release(released)
     claim = None
     if sent.claim is not None and not context.stopping.is_set():
         part = sent.claim
@@ -59,7 +59,11 @@ async def exchange(request: Request) -> Response:
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
     claims = tuple(rights.claimed(context.store, caller, exchanged.claimed.claims))
-    exchanged = replace(exchanged, claimed=replace(exchanged.claimed, claims=claims))
+    answers = iter(exchanged.finished)
+    finished = [
+        Finished(result.id, Verdict.UNKNOWN, None) if result.id in unseen else next(answers) for result in sent.results
+    ]
+    exchanged = replace(exchanged, finished=finished, claimed=replace(exchanged.claimed, claims=claims))
     fences = [result.fence for result in sent.results]
     return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))
 
@@ -76,8 +80,11 @@ async def heartbeat(request: Request) -> Response:
     context = context_of(request)
     sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
     held = [(one.id, one.fence) for one in sent.held]
-    await rights.report_on(request, context.store, [job_id for job_id, _ in held])
-    beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), held)
+    unseen = await rights.unseen(request, context.store, [job_id for job_id, _ in held])
+    seen = [(job_id, fence) for job_id, fence in held if job_id not in unseen]
+    beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), seen)
+    lost = {fence: Beat.LOST for job_id, fence in held if job_id in unseen}
+    beats = replace(beats, attempts={**lost, **beats.attempts})
     return schemas.json_response(work_schemas.beats_document(held, beats, context.store.policy.lease_ms))
 
 
@@ -92,10 +99,11 @@ async def write_outputs(request: Request) -> Response:
     """Store pieces of what many attempts have written."""
     context = context_of(request)
     sent = await body.required(work.NewOutputs, request, context.settings.max_body)
-    await rights.report_on(request, context.store, [one.id for one in sent.data])
-    patches = [(one.id, one.fence, one.to_patch()) for one in sent.data]
-    kept = await context.store.attempts.write_output(patches) if patches else []
-    data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, kept, strict=True)]
+    unseen = await rights.unseen(request, context.store, [one.id for one in sent.data])
+    patches = [(one.id, one.fence, one.to_patch()) for one in sent.data if one.id not in unseen]
+    kept = iter(await context.store.attempts.write_output(patches) if patches else [])
+    states = [Kept.LOST if one.id in unseen else next(kept) for one in sent.data]
+    data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, states, strict=True)]
     return schemas.json_response({"data": data})
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from workers.executor import Attempt, Executor
+from workers.attempt import Attempt
+from workers.executor import Executor
 from workron.models import Claim, Outcome
 
 

@@ -5,11 +5,13 @@ from typing import Any
 import httpx2
 import pytest
 from builders import claim
+from bulk_actions import act
 
 from api.openapi import DocumentedApi
 from tests.security.conftest import ALL, JOB, Clients, foreign
 from workron.access import id_in
 from workron.models import Status
+from workron.models.actions import Verb
 from workron.store import Store
 
 pytestmark = pytest.mark.parametrize("bench", ["fake", "valkey"], indirect=True)
@@ -24,15 +26,32 @@ async def test_claims_and_reports_are_of_its_queues(store: Store, limited: httpx
     assert (await limited.post("/exchange", json={"worker_id": "w", "claim": claiming})).status_code == 403
     [held] = await claim(store, queues=["b"])
     one = {"id": held.id, "fence": held.fence}
-    for path, body in (
-        ("/exchange", {"worker_id": "w", "results": [one]}),
-        ("/exchange", {"worker_id": "w", "released": [one]}),
-        ("/heartbeats", {"worker": {"id": "w"}, "held": [one]}),
-        ("/outputs", {"data": [one | {"output": {"text": "x"}}]}),
-    ):
-        refused = await limited.post(path, json=body)
-        assert (refused.status_code, refused.json()["queue"]) == (403, "b"), path
+    exchanged = (await limited.post("/exchange", json={"worker_id": "w", "results": [one], "released": [one]})).json()
+    assert exchanged["results"] == [one | {"verdict": "unknown", "status": None}]
+    beats = await limited.post("/heartbeats", json={"worker": {"id": "w"}, "held": [one]})
+    written = await limited.post("/outputs", json={"data": [one | {"output": {"text": "x"}}]})
+    assert beats.json()["data"] == written.json()["data"] == [one | {"state": "lost"}]
     assert (await store.job(held.id)).status is Status.RUNNING
+    assert (await store.output(held.id)).total == 0
+
+
+async def test_one_job_that_was_moved_to_another_queue_stopped_all_reports_of_its_worker(
+    store: Store, limited: httpx2.AsyncClient
+) -> None:
+    for _ in range(2):
+        await limited.post("/jobs", json={"command": "true", "queue": "a"})
+    asked = {"worker_id": "w", "queues": ["a"], "limit": 2}
+    moved, stays = (await limited.post("/claims", json=asked)).json()["data"]
+    await store.attempts.release([(moved["id"], moved["fence"])])
+    await act(store, Verb.MOVE, to=("b", None), queue="a")
+    held = [{"id": one["id"], "fence": one["fence"]} for one in (moved, stays)]
+    beats = await limited.post("/heartbeats", json={"worker": {"id": "w"}, "held": held})
+    assert [beat["state"] for beat in beats.json()["data"]] == ["lost", "ok"]
+    written = await limited.post("/outputs", json={"data": [one | {"output": {"text": "x"}} for one in held]})
+    assert [piece["state"] for piece in written.json()["data"]] == ["lost", "stored"]
+    exchanged = await limited.post("/exchange", json={"worker_id": "w", "results": held})
+    assert [result["verdict"] for result in exchanged.json()["results"]] == ["unknown", "accepted"]
+    assert [(await store.job(one["id"])).status for one in held] == [Status.PENDING, Status.DONE]
 
 
 async def test_what_another_worker_has_claimed_is_not_told_again_to_a_key_of_other_queues(

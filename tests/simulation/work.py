@@ -14,7 +14,7 @@ from workers.output import OutputBuffer
 from workers.scarcity import Scarcity
 from workers.suspects import Suspects, is_suspect
 from workron.errors import StoreUnavailable
-from workron.models import Claim, Outcome, Reason
+from workron.models import Claim, Outcome, OutputPatch, Reason
 from workron.signals import happens
 
 from .history import History
@@ -74,6 +74,12 @@ class Run:
 
     def cancel(self) -> None:
         self._end(Reason.CANCELLED)
+
+    def refuse(self, why: str) -> None:
+        self._end(Reason.EXIT_CODE)
+
+    def take_output(self) -> OutputPatch | None:
+        return self.output.take()
 
     def stop(self, *, now: bool = False) -> None:
         if not self._told.is_set():

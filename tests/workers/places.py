@@ -29,8 +29,9 @@ HASTY = Policy(lease_ms=1_200, pass_ms=100)
 class Place:
     """A store, and workers on it that get their jobs by one of the ways."""
 
-    def __init__(self, how: str, bench: Bench, folder: Path) -> None:
+    def __init__(self, how: str, bench: Bench, folder: Path, **api: Any) -> None:
         self.how = how
+        self._api = api
         self.bench = bench
         self._folder = folder
         self.store: Store
@@ -41,7 +42,7 @@ class Place:
     ) -> AsyncIterator[Worker]:
         self.store = self.bench.store(policy)
         async with AsyncExitStack() as stack:
-            source = await self._source(policy, stack)
+            source = await self.source(policy, stack)
             executor = await stack.enter_async_context(Executor(kill_grace_s=0.3, parents=Parents(source).document))
             lease_s = policy.lease_ms / 1000
             defaults = {"slots": 2, "lease": lease_s, "heartbeat": lease_s / 4, "drain_timeout": 0.5}
@@ -52,10 +53,10 @@ class Place:
             await asyncio.wait_for(task, 20)
             await source.aclose()
 
-    async def _source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
+    async def source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
         if self.how == "direct":
             return RedisSource(self.bench.store(policy))
-        app = create_app(self.bench.store(policy), Settings(data_dir=self._folder), KEY)
+        app = create_app(self.bench.store(policy), Settings(data_dir=self._folder, **self._api), KEY)
         stack.push_async_callback(app.state.context.aclose)
         live = await stack.enter_async_context(running(app))
         return await HttpSource.connect(f"http://127.0.0.1:{live.port}", KEY)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from workers.http_source import HttpSource
-from workron.errors import ApiAway, ApiProblem, StartupError
+from workron.errors import ApiAway, CallRefused, StartupError
 
 LEASE = b'{"results": [], "claims": [], "more": false, "spent": false, "next_due": null, "lease_ms": 30000}'
 PAGE = b"<html><body>There is nothing here</body></html>"
@@ -56,15 +56,16 @@ async def answers() -> AsyncIterator[Answers]:
 )
 async def test_a_page_of_a_proxy_ended_the_worker_in_the_middle_of_its_life(answers: Answers, strange: bytes) -> None:
     source = await HttpSource.connect(answers(GREETING, strange), None)
-    with pytest.raises(ApiAway):
+    with pytest.raises(ApiAway) as caught:
         await source.release([("some-job", 7)])
+    assert isinstance(caught.value, CallRefused) == (b"413" in strange)  # the proxy's own limit is about this call
     await source.aclose()
 
 
 async def test_a_problem_that_the_api_names_is_no_outage(answers: Answers) -> None:
     problem = answer(422, "application/problem+json", b'{"detail": "bad"}')
     source = await HttpSource.connect(answers(GREETING, problem), None)
-    with pytest.raises(ApiProblem, match="answered 422: bad"):
+    with pytest.raises(CallRefused, match="answered 422: bad"):
         await source.release([("some-job", 7)])
     await source.aclose()
 

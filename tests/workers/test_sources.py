@@ -195,7 +195,7 @@ async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait
 async def test_who_ends_its_waiting_hangs_up(valkey_url: str, namespace: str, tmp_path: Path) -> None:
     bench = Bench("valkey", valkey_url, namespace)
     async with AsyncExitStack() as stack:
-        source = await Place("http", bench, tmp_path)._source(PATIENT, stack)
+        source = await Place("http", bench, tmp_path).source(PATIENT, stack)
         assert isinstance(source, HttpSource)
         request = ClaimRequest("w1", ("default",), 1, "boot:1", 20_000)
         assert (await source.exchange("w1", (), request)).claimed.parked

@@ -83,7 +83,7 @@ async def test_a_signal_that_comes_while_a_start_is_prepared_counts(
         signals.append("TERM")
         return program_for(*args)
 
-    monkeypatch.setattr("workers.executor.program_for", program_and_signal)
+    monkeypatch.setattr("workers.attempt.program_for", program_and_signal)
     async with Executor(kill_grace_s=0.2, halted=lambda: bool(signals)) as executor:
         attempt = executor.start(claim_for(f"touch {tmp_path}/began", fence=7), boottime_s() + 30)
         await attempt.wait()

@@ -12,7 +12,8 @@ from pretend_worker import claim_for
 from scripted_source import Scripted, Until, working
 
 from tests.workers.places import Place
-from workers.executor import Attempt, Executor
+from workers.attempt import Attempt
+from workers.executor import Executor
 from workron.errors import StoreUnavailable
 from workron.models import Reason, Status
 

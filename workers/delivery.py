@@ -1,0 +1,132 @@
+"""Calls of a worker on which its results depend: repeated until they are answered."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from workers.outcome import refused
+from workers.refusals import Refusals, send_in_parts
+from workers.source import JobSource
+from workers.stopping import Stopping
+from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
+from workron.exchange import Exchanged
+from workron.models import Claim, Claimed, ClaimRequest, Finished, Result, Verdict
+from workron.outage import Outage
+
+log = structlog.get_logger()
+
+AGAIN_S: Final = 0.2
+_NOTHING: Final = Exchanged([], Claimed(), propagating=False)
+
+
+class Delivery:
+    """Brings results to the store and claims back. A claim that is refused puts all claims off: `paused`."""
+
+    def __init__(
+        self, source: JobSource, worker: str, stopping: Stopping, outage: Outage, look_again: Callable[[], None]
+    ) -> None:
+        self.paused = False
+        """Whether no jobs are to be asked for now."""
+        self._source = source
+        self._worker = worker
+        self._stopping = stopping
+        self._outage = outage
+        self._look_again = look_again
+        self._results = Refusals("results")
+        self._claims = Refusals("claims")
+        self._waits = Refusals("waiting for jobs")
+
+    async def exchange(self, results: list[Result], request: ClaimRequest | None) -> Exchanged | None:
+        """Report results and claim jobs; None if the worker stops before there is an answer.
+
+        A result that is refused is replaced in `results` by the failure that was reported in its place.
+        """
+        while True:
+            try:
+                exchanged = await self._exchange(results, request)
+            except StoreUnavailable as error:
+                if isinstance(error, ApiRefuses) and not results:
+                    self._pause(self._claims.refused(error))
+                    return _NOTHING
+                if self._stopping.gives_up(reporting=bool(results)):
+                    return None
+                await asyncio.sleep(self._trouble(error))
+            else:
+                self._outage.worked()
+                return exchanged
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        """Give jobs back unfinished."""
+        try:
+            await self._source.release([(claim.id, claim.fence) for claim in claims])
+        except StoreUnavailable as error:
+            for claim in claims:
+                about = {"job": claim.id, "attempt": claim.attempt, "worker": self._worker}
+                log.warning("job not given back, the reaper will do it", error=str(error), **about)
+        else:
+            for claim in claims:
+                log.info("job given back", job=claim.id, attempt=claim.attempt, worker=self._worker)
+
+    async def _exchange(self, results: list[Result], request: ClaimRequest | None) -> Exchanged:
+        try:
+            exchanged = await self._source.exchange(self._worker, results, request)
+        except ApiRefuses:
+            if not results:
+                raise
+            # The claim may be to blame: it is made again without results, which go without it.
+            return replace(_NOTHING, finished=await self._report_in_parts(results))
+        self._results.accepted()
+        if request is not None:
+            self._claims.accepted()
+        return exchanged
+
+    async def _report_in_parts(self, results: list[Result]) -> list[Finished]:
+        answers = await send_in_parts(results, self._report)
+        self._results.accepted()
+        finished = []
+        for at, answer in enumerate(answers):
+            if isinstance(answer, CallRefused):
+                results[at] = replace(results[at], outcome=refused(results[at].outcome, str(answer)), output=None)
+                answer = await self._report_refusal(results[at])
+            finished.append(answer)
+        return finished
+
+    async def _report(self, results: Sequence[Result]) -> Sequence[Finished]:
+        return (await self._source.exchange(self._worker, results, None)).finished
+
+    async def _report_refusal(self, result: Result) -> Finished:
+        log.warning("the API refuses a result, its attempt has failed", job=result.id, error=result.outcome.error)
+        try:
+            [finished] = await self._report([result])
+        except CallRefused as error:
+            log.warning("the API refuses the failure too, its lease will end", job=result.id, error=str(error))
+            return Finished(result.id, Verdict.LEASE_LOST, None)
+        return finished
+
+    def _trouble(self, error: StoreUnavailable) -> float:
+        """Log an outage or a refusal; returns how long to wait before the next try."""
+        if isinstance(error, ApiRefuses):
+            return self._results.refused(error)
+        self._outage.failed(error)
+        return AGAIN_S
+
+    def waits_refused(self, error: ApiRefuses) -> float:
+        """Note that a request may not wait for jobs; returns for how long no jobs are asked for."""
+        pause_s = self._waits.refused(error)
+        self._pause(pause_s)
+        return pause_s
+
+    def waits_accepted(self) -> None:
+        self._waits.accepted()
+
+    def _pause(self, seconds: float) -> None:
+        if not self.paused:
+            self.paused = True
+            asyncio.get_running_loop().call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self.paused = False
+        self._look_again()
