@@ -156,6 +156,7 @@ class Attempt:
         until_s = 0.0
         while self._ending is None:
             try:
+                self._executor.notes.keep()
                 if self._has_parents:
                     await self._learn_of_parents()
                 if self._ending is None:
@@ -185,7 +186,7 @@ class Attempt:
             return
         waiter = await self.unless_ended(self._write_parents())
         if not waiter.cancelled() and (error := waiter.exception()) is not None:
-            if isinstance(error, OSError) and is_shortage(error):
+            if isinstance(error, (OSError, Shortage)):  # of our own file: no fault of the job
                 raise Shortage(str(error)) from error
             raise StartError(f"the results of the jobs that it depends on can't be had: {error}") from error
         self.lose_if_late()

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from workers.output import first_line, last_bytes
+from workers.scarcity import Shortage
 from workron import free_json
 from workron.durations import parse_duration
 from workron.models import Outcome, Reason
@@ -58,6 +59,8 @@ class Notes:
         self.folder: str | None = None
         self._lock = -1
         self._path = b""
+        self._made: tuple[int, int] | None = None
+        """Device and inode of the directory."""
         self._seen: dict[int, tuple[int, int]] = {}
         """Fence → when its control file was changed, and its size, as far as it has been read."""
 
@@ -65,14 +68,49 @@ class Notes:
         """Make the directory; a lock on it says that its worker lives."""
         _sweep()
         try:
-            self.folder = tempfile.mkdtemp(prefix=PREFIX)
-            self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._own(tempfile.mkdtemp(prefix=PREFIX))
         except OSError as error:
             log.warning("commands can't tell results or progress: there is no room for their files", error=str(error))
-            self.folder = None
+
+    def _own(self, folder: str) -> None:
+        if self._lock != -1:
+            os.close(self._lock)
+        self.folder, self._path = folder, os.fsencode(folder) + b"/"
+        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        about = os.fstat(self._lock)
+        self._made = about.st_dev, about.st_ino
+
+    def keep(self) -> None:
+        """Have the directory as it was made: a command may have removed, moved, replaced or closed it.
+
+        Shortage if that is impossible now.
+        """
+        if self.folder is None or self._is_there():
             return
-        self._path = os.fsencode(self.folder) + b"/"
+        log.warning("the directory of the commands' files is made again: a command has removed it")
+        try:
+            self._make_again(self.folder)
+        except OSError as error:
+            raise Shortage(f"the directory of the commands' files can't be made again: {error}") from error
+
+    def _is_there(self) -> bool:
+        with contextlib.suppress(OSError):
+            about = os.lstat(self._path[:-1])
+            if (about.st_dev, about.st_ino) == self._made:
+                if stat.S_IMODE(about.st_mode) & stat.S_IRWXU != stat.S_IRWXU:
+                    os.fchmod(self._lock, stat.S_IRWXU)
+                return True
+        return False
+
+    def _make_again(self, folder: str) -> None:
+        _remove_any(folder)
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        try:
+            os.mkdir(folder, stat.S_IRWXU)
+        except FileExistsError:  # it is somebody else's
+            folder = tempfile.mkdtemp(prefix=PREFIX)
+        self._own(folder)
 
     def close(self) -> None:
         """Remove the directory with all that is in it."""
@@ -94,6 +132,7 @@ class Notes:
         """Store what a command is to know of those that its job depends on."""
         if self.folder is None:
             return
+        self.keep()
         file = os.open(self._name(fence, PARENTS), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(file, "wb") as parents:
             parents.write(data)
@@ -206,6 +245,18 @@ def _instructions(control: bytes) -> tuple[str | None, int | None]:
         elif said := first_line(line.removeprefix("progress=")):
             progress = said
     return progress, retry_after_ms
+
+
+def _remove_any(path: str) -> None:
+    """Remove what stands at a path, if it is ours; links are not followed."""
+    with contextlib.suppress(OSError):
+        about = os.lstat(path)
+        if about.st_uid != os.geteuid():
+            return
+        if stat.S_ISDIR(about.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
 
 
 def _sweep() -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from workers.attempt import Attempt
 from workers.notes import Notes
 from workers.refusals import Refusals, send_in_parts
+from workers.scarcity import Shortage
 from workers.source import JobSource
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.exchange import Kept
@@ -41,6 +43,8 @@ class OutputWriter:
         """Send what the running attempts have written since the last time, and how far they say they are."""
         if self._loop.time() < self._paused_until_s:
             return
+        with suppress(Shortage):
+            self._notes.keep()  # what runs may be about to write a result
         progress = dict(self._notes.progress(attempt.claim.fence for attempt in attempts))
         calls: list[list[tuple[Attempt, OutputPatch]]] = []
         room = 0
