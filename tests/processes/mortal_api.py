@@ -37,13 +37,13 @@ def serve(listener: socket.socket, settings: dict[str, Any], when: str, number: 
 
     run, calls = Scripts._run, 0
 
-    async def run_and_die(self: Scripts, name: str, *args: Any, repeat: bool = True) -> Any:
+    async def run_and_die(self: Scripts, name: str, *args: Any, **options: Any) -> Any:
         nonlocal calls
         tell("call", name)
         chosen, calls = calls == number, calls + 1
         if chosen and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        reply = await run(self, name, *args, repeat=repeat)
+        reply = await run(self, name, *args, **options)
         if chosen and when == "after":
             os.kill(os.getpid(), signal.SIGKILL)
         return reply
@@ -65,7 +65,7 @@ def fork_for_each_line() -> None:
     gc.freeze()
     for line in sys.stdin:
         order = json.loads(line)
-        listener = bind("127.0.0.1", 0)
+        listener = bind("127.0.0.1", order["settings"].get("port", 0))
         tell("port", listener.getsockname()[1])
         pid = os.fork()
         if pid == 0:
