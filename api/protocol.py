@@ -1,7 +1,7 @@
-"""HTTP/1.1 as uvicorn speaks it, with limits for who has not shown a key yet.
+"""HTTP/1.1 as uvicorn speaks it, with limits for who has not shown a key yet, and for who does not read.
 
 The parser keeps whatever comes of a head, and of the fields that may follow a chunked body, from anybody; and uvicorn
-waits for the rest of a request as long as its client likes.
+waits for the rest of a request, and keeps an answer that is not read, as long as its client likes.
 """
 
 import logging
@@ -10,10 +10,17 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD: Final = 256 * 1024
-"""At least what one read of the transport brings: that may be the rest of a body and the next head."""
+MAX_HEAD: Final = 32 * 1024
+"""Also what the parser is given at a time: that may be the rest of a body and the next head."""
 MOST_FIELDS: Final = 500
 """Of a head; each takes far more than its bytes, as long as its connection."""
+MOST_HELD: Final = 16 * 1024 * 1024
+"""Of heads that are not whole, of all connections together."""
+_FIELD_BYTES: Final = 150
+MOST_AHEAD: Final = 16
+"""Requests of a connection that wait for the answer to the one before."""
+SLOWEST: Final = 4096
+"""Bytes that a client has to read from one look to the next."""
 LOOK_EVERY_S: Final = 10.0
 QUIET_S: Final = 10.0
 MOST_LOOKS: Final = 3
@@ -37,6 +44,30 @@ class Seldom(logging.Filter):
         return passes
 
 
+class Heads:
+    """What all connections hold of heads that are not whole yet: with too much of it, the oldest are closed."""
+
+    def __init__(self, most: int = MOST_HELD) -> None:
+        self._most = most
+        self._held: dict[LimitedHttp, int] = {}
+        self._sum = 0
+
+    def note(self, connection: "LimitedHttp", size: int) -> None:
+        """Take notice of how much a connection holds by now."""
+        before = self._held.get(connection, 0)
+        if size == before:
+            return
+        self._sum += size - before
+        if size:
+            self._held[connection] = size
+        else:
+            del self._held[connection]
+        while self._sum > self._most:
+            oldest = next(iter(self._held))
+            oldest.let_go()
+            oldest.transport.abort()
+
+
 class LimitedHttp(HttpToolsProtocol):
     """Answers 400 and closes when a head, or what follows a body, has more than `MAX_HEAD` bytes or `MOST_FIELDS`.
 
@@ -45,21 +76,48 @@ class LimitedHttp(HttpToolsProtocol):
 
     _moved = False
     _stuck = 0
-    """Bytes of the latest reads in which there was neither a part of a body nor the end of a head."""
+    """Bytes of the latest pieces in which there was neither a part of a body nor the end of a head."""
     _served: Any = None
     _looks = 0
+    _unread = 0
+    """Bytes that were still to be sent at the last look."""
+    _drained = False
+    _slow_looks = 0
+
+    def __init__(self, *args: Any, heads: Heads, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._heads = heads
 
     def data_received(self, data: bytes) -> None:
-        self._moved = False
-        super().data_received(data)
-        self._stuck = 0 if self._moved else self._stuck + len(data)
-        if self._stuck and self._too_long() and not self.transport.is_closing():
-            self.send_400_response("The head of this request is too long.")
+        for start in range(0, len(data), MAX_HEAD):
+            piece = data[start : start + MAX_HEAD]
+            self._moved = False
+            super().data_received(piece)
+            self._stuck = 0 if self._moved else self._stuck + len(piece)
+            if self._stuck and self._too_long() and not self.transport.is_closing():
+                self.send_400_response("The head of this request is too long.")
+            if self.transport.is_closing():
+                self.let_go()
+                return
+        self._heads.note(self, self._stuck + _FIELD_BYTES * len(self.headers or ()) if self._stuck else 0)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.let_go()
+        super().connection_lost(exc)
+
+    def let_go(self) -> None:
+        """Hold nothing of a head any more, at once: the end of a connection comes later."""
+        self._heads.note(self, 0)
+        self.headers = []
+        self.scope = {}  # type: ignore[typeddict-item] # the collector comes seldom
 
     def on_headers_complete(self) -> None:
         self._moved = True
-        if len(self.headers) > MOST_FIELDS:
-            raise ValueError("too many fields")  # the parser makes it a 400
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if len(self.headers) > MOST_FIELDS or size > MAX_HEAD:
+            raise ValueError("too long a head")  # the parser makes it a 400
+        if len(self.pipeline) >= MOST_AHEAD:
+            raise ValueError("too many requests ahead of their answers")
         super().on_headers_complete()
         self.headers = []  # what comes now goes there, and not into the request's
 
@@ -67,11 +125,20 @@ class LimitedHttp(HttpToolsProtocol):
         self._moved = True
         super().on_body(body)
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self.cycle.response_complete:
+            self.scope = self.cycle.scope = {}  # type: ignore[typeddict-item] # a head would stay as long as its client
+
+    def resume_writing(self) -> None:
+        self._drained = True
+        super().resume_writing()
+
     def _too_long(self) -> bool:
         return self._stuck > MAX_HEAD or len(self.headers or ()) > MOST_FIELDS
 
     def look(self) -> None:
-        """Close if nothing is being answered, for the client has not sent a whole request for long.
+        """Close if the client has not sent a whole request for long, or has not read what it was sent.
 
         Who has had an answer and sends nothing has the time that uvicorn gives it.
         """
@@ -81,3 +148,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._served = self.cycle
         if self._looks >= MOST_LOOKS:
             self.transport.close()
+        self._look_at_reader()
+
+    def _look_at_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        reads = not unread or self._drained or unread <= self._unread - SLOWEST
+        self._slow_looks = 0 if reads else self._slow_looks + 1
+        self._unread, self._drained = unread, False
+        if self._slow_looks > MOST_LOOKS:  # the first of them may have come just behind the answer
+            self.transport.abort()

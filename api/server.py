@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.listener import Listener
-from api.protocol import LOOK_EVERY_S, LimitedHttp, Seldom
+from api.protocol import LOOK_EVERY_S, Heads, LimitedHttp, Seldom
 from workron import collector, lifeline, local, logs
 from workron.addresses import http_url
 from workron.errors import StartupError
@@ -109,7 +110,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=LimitedHttp,
+                http=partial(LimitedHttp, heads=Heads()),  # type: ignore[arg-type] # it only calls it
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

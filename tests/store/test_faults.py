@@ -9,7 +9,7 @@ from builders import WORKER, after, claim, finish, new_job, reap_all, submit
 from servers import Bench
 
 from workron import ids
-from workron.connection import Command
+from workron.decode import Row
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
 from workron.exchange import Kept
 from workron.listing import JobFilter
@@ -26,6 +26,7 @@ from workron.models import (
     When,
 )
 from workron.policy import Policy
+from workron.reading import Reader
 from workron.store import Store
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
@@ -193,16 +194,13 @@ async def test_a_job_was_not_found_while_it_was_being_admitted(bench: Bench, mon
 
     monkeypatch.setattr(store._submitter, "admit_quietly", not_yet)
     await store.submit(many)
-    pipeline, calls = other._connection.pipeline, 0
+    opened = Reader._opened
 
-    async def admitted_meanwhile(commands: Sequence[Command]) -> list[Any]:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            await admit(many[0].id)
-        return await pipeline(commands)
+    async def admitted_meanwhile(reader: Reader, ids: Sequence[str], rows: list[Row | None]) -> list[Row | None]:
+        await admit(many[0].id)
+        return await opened(reader, ids, rows)
 
-    monkeypatch.setattr(other._connection, "pipeline", admitted_meanwhile)
+    monkeypatch.setattr(Reader, "_opened", admitted_meanwhile)
     assert (await other.job(many[-1].id)).status is Status.PENDING
 
 
