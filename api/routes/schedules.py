@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -170,8 +169,7 @@ async def resume_schedule(request: Request, schedule: Name) -> Response:
 async def run_schedule(request: Request, schedule: Name) -> Response:
     """Start it once now, beside its times, whatever it says of overlaps; also while it is paused."""
     key = idempotency.key_of(request)
-    at_ms = time.time_ns() // 1_000_000
-    submitted = await _start(request, schedule, at_ms, key)
+    submitted, at_ms = await _start(request, schedule, key)
     job = submitted.ids[0] if submitted.workflow is None else None
     outcome = RunOutcome.SKIPPED if submitted.returned else RunOutcome.MANUAL
     note_targets(request, submitted.workflow or submitted.ids[0])
@@ -179,20 +177,23 @@ async def run_schedule(request: Request, schedule: Name) -> Response:
     return schemas.json_response(schemas.run_document(run), 200 if submitted.repeated or submitted.returned else 201)
 
 
-async def _start(request: Request, name: str, at_ms: int, key: str | None) -> Submitted:
-    """Store the jobs of a run, of the schedule as it is in that moment."""
+async def _start(request: Request, name: str, key: str | None) -> tuple[Submitted, int]:
+    """Store the jobs of a run, of the schedule as it is in a moment of Redis' clock; returns that, too, in ms."""
     store, caller = context_of(request).store, caller_of(request)
     salt = ids.new_id()
     own = key if key is None or caller.key is None else f"{caller.space}\n{key}"
     mark = "-" if own is None else hashlib.sha256(own.encode()).hexdigest()
     for _ in range(_TRIES):
-        found = await store.schedules.get(name)
+        found, at_ms = await store.schedules.look(name)
+        if found is None:
+            raise NotFound("schedule", name)
         _see(request, found)
         work = expand(found.definition)
         try:
-            return await occurrence.submit(store, found, work, kind=Kind.RUN, at_ms=at_ms, salt=salt, key=mark)
+            ran = await occurrence.submit(store, found, work, kind=Kind.RUN, at_ms=at_ms, salt=salt, key=mark)
         except IdempotencyConflict:  # it was changed meanwhile
             continue
+        return ran, at_ms
     raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
 
 

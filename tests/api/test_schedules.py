@@ -1,5 +1,7 @@
 """Schedules over HTTP."""
 
+import time
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -9,6 +11,7 @@ from schedules import fire, make_due
 from servers import Bench
 
 from api import schemas
+from workron import ids
 from workron.store import Store
 
 REPORT = {"cron": "30 2 * * 1-5", "timezone": "Europe/Berlin", "job": {"command": "make report"}}
@@ -82,6 +85,21 @@ async def test_running_it_twice_with_one_key_is_one_run(client: httpx2.AsyncClie
     assert [answer.status_code for answer in answers] == [201, 200]
     assert answers[0].json()["job"] == answers[1].json()["job"]
     assert len(await claim(store, limit=5)) == 1
+
+
+async def test_a_run_had_the_time_of_an_api_server_whose_clock_was_wrong(
+    client: httpx2.AsyncClient, store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(client)
+    right_ns, hour_ns = time.time_ns, 3_600_000_000_000
+    before_s, _ = await bench.client.time()
+    monkeypatch.setattr(time, "time_ns", lambda: right_ns() + hour_ns)
+    run = (await client.post("/schedules/nightly/run")).json()
+    after_s, _ = await bench.client.time()
+    assert before_s <= datetime.fromisoformat(run["at"]).timestamp() <= after_s + 1
+    [got] = await claim(store)
+    assert got.env["WORKRON_SCHEDULED_AT"] == run["at"]
+    assert before_s <= (ids.decode(got.id) >> 80) / 1000 <= after_s + 1
 
 
 async def test_a_workflow_is_scheduled_as_it_is_submitted(
