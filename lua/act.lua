@@ -25,7 +25,8 @@ if action.state ~= 'running' then
   redis.call('ZREM', P .. 'actions:open', id)
   return { 'OVER' }
 end
-if action.reaper and action.reaper ~= reaper and tonumber(action.leased_until) > NOW then
+local left_ms = tonumber(action.leased_until or '0') - NOW
+if action.reaper and action.reaper ~= reaper and left_ms > 0 and left_ms <= lease_ms then
   return { 'BUSY' }
 end
 

@@ -50,11 +50,21 @@ local function check_line(job, name, list)
   end
 end
 
+-- A key of which jobs are held is looked at again soon.
+local function check_refill(name)
+  local at = tonumber(redis.call('ZSCORE', P .. 'due', 'refill ' .. name) or '')
+  if at and at > NOW + 2 * SLOTS.LOOK_AGAIN_MS then
+    redis.call('ZADD', P .. 'due', NOW_TEXT, 'refill ' .. name)
+    tell('concurrency:' .. name, 'not-due', 'refill ' .. name, true)
+  end
+end
+
 local function check_pending(job)
   local list = queue_key(job.queue) .. ':pending:' .. job.priority
   local name = job.holds and string.find(job.holds, 'c', 1, true) and SLOTS.said_by(job.id).name
   if name then
     check_line(job, name, list)
+    check_refill(name)
   elseif not stands_in(list, job.id) then
     append(pushes, list, job.id)
     hints[job.queue] = true
@@ -71,11 +81,27 @@ local function check_running(job)
   end
 end
 
-local function check_due(job, member, at)
+-- What is due after a length of time (`wait_ms`; nil: at a moment that somebody named) can't be due later than that: it was
+-- set while the server's clock was ahead.
+local function check_due(job, member, field, at, wait_ms)
+  if wait_ms and at > NOW + wait_ms then
+    at = NOW + wait_ms
+    redis.call('HSET', job_key(job.id), field, int(at))
+  end
   local score = tonumber(redis.call('ZSCORE', P .. 'due', member) or '')
   if not score or score > at then
     index(P .. 'due', member, at)
     tell(job.id, 'not-due', member, true)
+  end
+end
+
+-- Timers that are set, and count from a moment of the server's clock.
+local function check_timers(job)
+  for _, kind in ipairs({ 'deadline', 'expires' }) do
+    local member, wait_ms = kind .. ' ' .. job.id, tonumber(job[kind .. '_ms'] or '')
+    if wait_ms and redis.call('ZSCORE', P .. 'due', member) then
+      check_due(job, member, kind .. '_at', job[kind .. '_at'] or NOW, wait_ms)
+    end
   end
 end
 
@@ -127,12 +153,15 @@ local function check(id)
     check_index(id, queue_key(job.queue) .. ':' .. job.status, job.finished_at or job.created_at or NOW_TEXT)
   end
   check_walks(job)
+  if has_timers(job.holds) and not TERMINAL[job.status] then
+    check_timers(job)
+  end
   if job.status == 'pending' then
     check_pending(job)
   elseif job.status == 'running' then
     check_running(job)
   elseif job.status == 'scheduled' then
-    check_due(job, id, job.run_at or NOW)
+    check_due(job, id, 'run_at', job.run_at or NOW, tonumber(job.wait_ms or ''))
   end
 end
 

@@ -261,7 +261,7 @@ def worker(fields: Row, last_heartbeat_at_ms: int, now_ms: int) -> WorkerState:
         described["started_at_ms"] = since_ms
     info = WorkerInfo(**{name: value for name, value in described.items() if name in _ABOUT})
     status = WorkerStatus.DRAINING if info.draining or "drain" in fields else WorkerStatus.ACTIVE
-    if now_ms - last_heartbeat_at_ms > int(fields["lease_ms"]):
+    if abs(now_ms - last_heartbeat_at_ms) > int(fields["lease_ms"]):  # one that lies ahead came with a wrong clock
         status = WorkerStatus.LOST
     return WorkerState(info, last_heartbeat_at_ms, status)
 

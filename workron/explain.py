@@ -132,7 +132,7 @@ class Explainer:
             length = await self._connection.call("LLEN", self._keys.starts(queue.name))
             now_ms, _ = await self._now()
             rest_ms = int(starts[0]) + queue.rate.per_ms - now_ms if starts else 0
-            if length >= queue.rate.jobs and rest_ms > 0:
+            if length >= queue.rate.jobs and 0 < rest_ms <= queue.rate.per_ms:
                 facts |= {"held_by": "rate", "starts_in": rest_ms / 1000}
                 return f"whose rate allows the next start in {_length(rest_ms)}"
         return ""

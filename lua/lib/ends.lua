@@ -74,8 +74,9 @@ local function requeue(job, delay_ms, outcome)
   local fields = { 'status', status }
   if delay_ms then
     job.run_at = NOW + delay_ms
-    fields[#fields + 1] = 'run_at'
-    fields[#fields + 1] = int(job.run_at)
+    for _, value in ipairs({ 'run_at', int(job.run_at), 'wait_ms', int(delay_ms) }) do
+      fields[#fields + 1] = value
+    end
   end
   if outcome.fence then
     for _, value in ipairs({ 'ended_fence', outcome.fence, 'ended_as', status }) do
@@ -187,7 +188,7 @@ local function start_anew(job, unasked)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-    'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'result', 'progress', 'caused_by')
+    'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by')
   job.run_at = nil
   job.anew = not unasked
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1

@@ -47,7 +47,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
   end
   for _, at in ipairs(redis.call('LRANGE', key, int(first), int(first + wanted - free - 1))) do
     local rest_ms = tonumber(at) + per_ms - NOW
-    if rest_ms > 0 then
+    if rest_ms > 0 and rest_ms <= per_ms then -- else it was noted while the server's clock was ahead
       gate_due_ms = math.min(gate_due_ms or rest_ms, rest_ms)
       break
     end

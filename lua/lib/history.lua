@@ -8,7 +8,7 @@ local ONE_ROLLBACK_MS = 60000 -- each reaper and worker notices it by itself
 
 local function note_rollback(what, seen, found)
   local last = tonumber(redis.call('HGET', KEYS[1], 'rolled_back_at') or '') or 0
-  if NOW - last > ONE_ROLLBACK_MS then
+  if math.abs(NOW - last) > ONE_ROLLBACK_MS then
     redis.call('HINCRBY', KEYS[1], 'rollbacks', '1')
   end
   redis.call('HSET', KEYS[1], what, int(seen), 'rolled_back_at', NOW_TEXT, 'rolled_back', what .. ' ' .. int(seen) .. ' ' .. int(found))

@@ -34,7 +34,7 @@ local function parse_jobs(at, count, made_at)
       edges = parse_edges(last + 2, edges),
     }
     if delay ~= '0' then
-      job.run_at = made_at + tonumber(delay)
+      job.run_at, job.wait_ms = made_at + tonumber(delay), delay
     elseif run_at ~= '0' then
       job.run_at = tonumber(run_at)
     end
@@ -133,6 +133,9 @@ local function store_job(job, status, made_at, workflow, children, batch)
   end
   if job.run_at then
     fields[#fields + 1], fields[#fields + 2] = 'run_at', int(job.run_at)
+  end
+  if job.wait_ms then
+    fields[#fields + 1], fields[#fields + 2] = 'wait_ms', job.wait_ms
   end
   if children[job.id] then
     fields[#fields + 1], fields[#fields + 2] = 'children', '1'

@@ -100,14 +100,14 @@ class WorkerProcess:
 async def reaper(world: World, process: Process, every_s: float) -> None:
     """A reaper that mends what it should never find: no fault, and no rollback, leaves anything to be mended.
 
-    But for leases that end too late, as the server's clock was set back: they are ended as soon as they are seen.
+    But for what is due too late, as the server's clock was set back: it comes as soon as it is seen.
     """
     store = world.store(process)
     look = store.glance.look
 
     async def look_and_tell() -> list[Fault]:
         found = await look()
-        worse = [fault for fault in found if not (world.set_back and fault.code == "no-lease")]
+        worse = [fault for fault in found if not (world.set_back and fault.code == "not-due")]
         world.errors += [f"{process.name} found {fault.code} {fault.about}: {fault.detail}" for fault in worse]
         return found
 

@@ -49,7 +49,6 @@ class World:
         self.network.deadly = lambda process: self._replace(process, self.random.choice((0.1, 1.0, 6.0)))
         self.known: list[str] = []
         """Jobs that clients were told of."""
-        self._latest_skew_s = 0.0
         self.set_back = False
         """Whether the server's clock was, once."""
         self.errors: list[str] = []
@@ -76,7 +75,6 @@ class World:
         """End the storm: all is alive again, and calls go well."""
         self.weather.over = True
         self.network.note("world", "*** the storm is over", "")
-        self.server.skew_s = self._latest_skew_s  # what is due by a clock that ran ahead is not waited for
         for process in self._processes:
             if process.frozen:
                 process.thaw()
@@ -187,7 +185,6 @@ class World:
                 self._remember(blow)
             case "server clock":
                 self.server.skew_s += blow.length_s
-                self._latest_skew_s = max(self._latest_skew_s, self.server.skew_s)
                 self.set_back = self.set_back or blow.length_s < 0
                 self.history.steady = False
                 self.network.note("redis", "*** clock", f"{blow.length_s:+g} s")
