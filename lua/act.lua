@@ -1,5 +1,5 @@
 -- act: do the next step of a bulk action: look at some jobs, do with those that match what is asked, and note how far it is.
--- uses: core timers unique slots concurrency ends edges arrays workflows tasks queues deletion steer
+-- uses: core places timers unique slots concurrency ends edges arrays workflows tasks queues deletion steer
 --
 -- All of a step is one script, so that whoever dies leaves an action that anyone can go on with. The lease only spares
 -- Redis from reapers that work at one action all at once.
@@ -32,40 +32,13 @@ end
 
 local began = tonumber(action.created_at)
 local source = redis.call('LINDEX', key .. ':sources', '0')
-local by_change = source and string.sub(source, 1, 6) == 'queue:'
+local by_change = source and string.find(source, '^queue:') or string.find(source or '', '^jobs:')
 local highest = by_change and math.min(began, tonumber(action.finished_before or began))
   or source == 'due' and tonumber(action.upto) or math.huge
 
 local statuses, tags, queues = {}, action.tags and cjson.decode(action.tags) or {}, {}
 for status in string.gmatch(action.statuses, '%S+') do
   statuses[status] = true
-end
-
--- Whether an id stands behind another. Lua's own order of texts is that of the server's language, not of sorted sets.
-local function is_behind(one, other)
-  for at = 1, math.min(#one, #other) do
-    local a, b = string.byte(one, at), string.byte(other, at)
-    if a ~= b then
-      return a > b
-    end
-  end
-  return #one > #other
-end
-
--- The first rank behind a place in a sorted set, whether or not there still is what stood there.
-local function rank_behind(zset, score, member)
-  local low, high = 0, redis.call('ZCARD', zset)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local one = redis.call('ZRANGE', zset, int(middle), int(middle), 'WITHSCORES')
-    local its = tonumber(one[2])
-    if its > score or its == score and is_behind(one[1], member) then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
 end
 
 -- The next ids of a sorted set by score, and where each stands.
@@ -229,7 +202,7 @@ for i, job_id in ipairs(ids) do
 end
 flush()
 for queue in pairs(queues) do
-  redis.call('SADD', P .. 'queues', queue)
+  redis.call('ZADD', P .. 'queues', '0', queue)
   forget_if_empty(queue)
 end
 redis.call('HSET', key, 'reaper', reaper, 'leased_until', int(NOW + lease_ms))

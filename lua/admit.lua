@@ -93,7 +93,7 @@ for line in string.gmatch(chunk, '[^\n]+') do
   end
 end
 for queue in pairs(queues) do
-  redis.call('SADD', P .. 'queues', queue)
+  redis.call('ZADD', P .. 'queues', '0', queue)
 end
 if #members > 0 then
   redis.call('ZADD', P .. 'jobs', unpack(scores))

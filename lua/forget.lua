@@ -8,7 +8,7 @@
 local queue = ARGV[1]
 local key = queue_key(queue)
 
-if redis.call('SISMEMBER', P .. 'queues', queue) == 0 then
+if not redis.call('ZSCORE', P .. 'queues', queue) then
   return { 'UNKNOWN' }
 end
 local held = 0
@@ -24,6 +24,7 @@ for priority = 1, 9 do
   gone[#gone + 1] = key .. ':pending:' .. priority
 end
 redis.call('UNLINK', unpack(gone))
-redis.call('SREM', P .. 'queues', queue)
+redis.call('ZREM', P .. 'queues', queue)
+redis.pcall('ZREM', P .. 'queues:pending', queue)
 note_gate(queue, false)
 return { 'FORGOTTEN' }

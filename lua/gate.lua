@@ -21,7 +21,7 @@ note_gate(queue, gates[1] or gates[2] or gates[3])
 if not gates[3] then
   redis.call('UNLINK', key .. ':starts')
 end
-redis.call('SADD', P .. 'queues', queue)
+redis.call('ZADD', P .. 'queues', '0', queue)
 forget_if_empty(queue)
 if tonumber(redis.call('HGET', key, 'pending') or 0) > 0 then
   hint(queue)

@@ -35,6 +35,14 @@ local function check_index(id, key, score)
   end
 end
 
+-- Put a job's queue among those in which it is missing.
+local function check_listed(id, queue, key)
+  if not redis.call('ZSCORE', key, queue) then
+    index(key, queue, 0)
+    tell(id, 'not-listed', key, true)
+  end
+end
+
 -- A job of a concurrency key stands in the line of that; only if it was let go, also in the list.
 local function check_line(job, name, list)
   local waiting = SLOTS.waiting_of(name, job.queue)
@@ -60,6 +68,7 @@ local function check_refill(name)
 end
 
 local function check_pending(job)
+  check_listed(job.id, job.queue, P .. 'queues:pending')
   local list = queue_key(job.queue) .. ':pending:' .. job.priority
   local name = job.holds and string.find(job.holds, 'c', 1, true) and SLOTS.said_by(job.id).name
   if name then
@@ -146,11 +155,11 @@ local function check(id)
     return
   end
   check_index(id, P .. 'jobs', 0)
-  if redis.call('SADD', P .. 'queues', job.queue) == 1 then
-    tell(id, 'not-listed', P .. 'queues', true)
-  end
+  check_listed(id, job.queue, P .. 'queues')
   if INDEXED[job.status] then
-    check_index(id, queue_key(job.queue) .. ':' .. job.status, job.finished_at or job.created_at or NOW_TEXT)
+    local at = job.finished_at or job.created_at or NOW_TEXT
+    check_index(id, queue_key(job.queue) .. ':' .. job.status, at)
+    check_index(id, P .. 'jobs:' .. job.status, at)
   end
   check_walks(job)
   if has_timers(job.holds) and not TERMINAL[job.status] then

@@ -1,37 +1,34 @@
 -- measure: note how fast queues drain, for who is refused and wants to know when to come back.
 --
--- The rate is a moving average of the jobs that end in a second, whatever their end. A pass over many queues takes
--- several calls; only one pass is made in a second, by whichever reaper comes first. Where one call sees all queues, the
--- jobs that wait are counted anew.
+-- The rate is a moving average of the jobs that end in a second, whatever their end. A call looks at some queues, the next
+-- one goes on behind them: `measuring` in meta is "<when this round began> <ms since the last one> <rate up to here> <last
+-- queue>". Only one call is made in a second, by whichever reaper comes first. Where one call sees all queues, the jobs that
+-- wait are counted anew.
 -- uses: core
 --
--- ARGV[1]  since_ms  '' to begin a pass, else what the call before answered, ms
--- ARGV[2]  before    jobs per second of the queues of earlier calls
--- ARGV[3]  last      '1' with the last queues of the pass
--- ARGV[4..]  queues  names
+-- ARGV[1]  limit  most queues to look at
 --
--- Returns {"MEASURED", since_ms, rate} or {"TOO_EARLY"}
--- since_ms: time since the last pass, 0: there was none; rate: jobs per second of all queues up to here
+-- Returns {"MEASURED", more} or {"TOO_EARLY"}; more: 1 when other queues are left for the next call
 
-local since_ms, before, last = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local limit = tonumber(ARGV[1])
 local MEMORY_MS = 20000 -- what is longer ago hardly counts
 local LEAST_MS = 1000
 
-if since_ms == '' then
-  local last_at = redis.call('HGET', KEYS[1], 'rate_at')
-  since_ms = last_at and NOW - tonumber(last_at) or 0
-  if last_at and since_ms >= 0 and since_ms < LEAST_MS then
-    return { 'TOO_EARLY' }
-  end
-  since_ms = math.max(since_ms, 0)
-  redis.call('HSET', KEYS[1], 'rate_at', NOW_TEXT)
-else
-  since_ms = tonumber(since_ms)
+local last_at, measuring = unpack(redis.call('HMGET', KEYS[1], 'rate_at', 'measuring'))
+local since_last_ms = last_at and NOW - tonumber(last_at)
+if since_last_ms and since_last_ms >= 0 and since_last_ms < LEAST_MS then
+  return { 'TOO_EARLY' }
 end
+local began, since_ms, total, behind = string.match(measuring or '', '^(%d+) (%d+) (%S+) (.*)$')
+if not began or behind == '' then -- a new round
+  since_ms = math.max(0, began and NOW - tonumber(began) or since_last_ms or 0)
+  began, total, behind = NOW_TEXT, 0, ''
+end
+since_ms, total = tonumber(since_ms), tonumber(total)
 
 local weight = 1 - math.exp(-since_ms / MEMORY_MS)
 
--- The rate after a pass in which `ended` jobs have ended; nil before there were two passes.
+-- The rate after a round in which `ended` jobs have ended; nil before there were two rounds.
 local function next_rate(rate, ended)
   if since_ms == 0 then
     return rate
@@ -64,33 +61,27 @@ local function measure(queue)
   for i = 8, 11 do
     waiting = waiting + math.max(0, tonumber(row[i] or 0))
   end
-  return rate or 0
+  total = total + (rate or 0)
 end
 
--- Whether this call sees all that waits: every queue there is, and no submission with room that is only reserved.
-local function sees_all()
-  if ARGV[1] ~= '' or last ~= '1' or redis.call('EXISTS', P .. 'batches') == 1
-    or redis.call('SCARD', P .. 'queues') ~= #ARGV - 3 then
-    return false
-  end
-  for at = 4, #ARGV do
-    if redis.call('SISMEMBER', P .. 'queues', ARGV[at]) == 0 then
-      return false
-    end
-  end
-  return true
+local queues = redis.call('ZRANGE', P .. 'queues', behind == '' and '-' or '(' .. behind, '+', 'BYLEX', 'LIMIT', '0', int(limit))
+for _, queue in ipairs(queues) do
+  pcall(measure, queue) -- one that is damaged holds up nobody
 end
-
-local total = before
-for at = 4, #ARGV do
-  total = total + measure(ARGV[at])
+local text, more = string.format('%.3f', total), #queues == limit
+redis.call('HSET', KEYS[1], 'rate_at', NOW_TEXT)
+if more or behind ~= '' then
+  redis.call('HSET', KEYS[1], 'measuring', table.concat({ began, int(since_ms), text, more and queues[#queues] or '' }, ' '))
+elseif measuring then
+  redis.call('HDEL', KEYS[1], 'measuring')
 end
-local text = string.format('%.3f', total)
-if last == '1' then
+if not more then
   redis.call('HSET', KEYS[1], 'rate', text)
 end
--- Who deletes a queue's key takes its jobs out of the sum for all queues, too: else it would stay too high for ever.
-if sees_all() and (redis.call('HGET', KEYS[1], 'waiting') or '0') ~= int(waiting) then
+-- Who deletes a queue's key takes its jobs out of the sum for all queues, too: else it would stay too high for ever. What is
+-- staged has room reserved in queues that may not be listed yet.
+if not more and behind == '' and redis.call('EXISTS', P .. 'batches') == 0
+  and (redis.call('HGET', KEYS[1], 'waiting') or '0') ~= int(waiting) then
   redis.call('HSET', KEYS[1], 'waiting', int(waiting))
 end
-return { 'MEASURED', since_ms, text }
+return { 'MEASURED', more and 1 or 0 }

@@ -1,7 +1,7 @@
 -- order: store a bulk action, for reapers to work off.
 -- uses: core
 --
--- What it goes over stands in `action:<id>:sources`, in order: `<index of a queue> <status>`, or another index's name.
+-- What it goes over stands in `action:<id>:sources`, in order: names of indexes.
 --
 -- ARGV[1]  id           of the action
 -- ARGV[2]  fingerprint  of the request body
@@ -15,7 +15,6 @@
 local id, fingerprint, statuses, queue, workflow = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local key, all = P .. 'action:' .. id, P .. 'actions'
 local LOOKED_AFTER = 20 -- forgotten actions that leave the list in one call
-local MOST_QUEUES = 500 -- of more queues the indexes are not looked at one by one: it goes over all jobs
 
 local before = redis.call('HGET', key, 'fingerprint')
 if before then
@@ -29,16 +28,13 @@ local function add(source, size)
   total = total + size
 end
 
--- The indexes of the queues, as far as they hold jobs.
-local function add_queues()
-  local queues = queue ~= '' and { queue } or redis.call('SMEMBERS', P .. 'queues')
-  table.sort(queues)
-  for _, name in ipairs(queues) do
-    for status in string.gmatch(statuses, '%S+') do
-      local size = redis.call('ZCARD', queue_key(name) .. ':' .. status)
-      if size > 0 then
-        add('queue:' .. name .. ':' .. status, size)
-      end
+-- The indexes of the statuses, of one queue or of all, as far as they hold jobs.
+local function add_indexes()
+  local of = queue ~= '' and 'queue:' .. queue or 'jobs'
+  for status in string.gmatch(statuses, '%S+') do
+    local size = redis.call('ZCARD', P .. of .. ':' .. status)
+    if size > 0 then
+      add(of .. ':' .. status, size)
     end
   end
 end
@@ -56,8 +52,8 @@ local upto = ''
 if workflow ~= '' then
   upto = int(redis.call('LLEN', P .. 'workflow:' .. workflow .. ':jobs'))
   add('workflow:' .. workflow .. ':jobs', tonumber(upto))
-elseif are_indexed() and (queue ~= '' or redis.call('SCARD', P .. 'queues') <= MOST_QUEUES) then
-  add_queues()
+elseif are_indexed() then
+  add_indexes()
 else
   local name = statuses == 'running' and 'leases' or statuses == 'scheduled' and 'due' or 'jobs'
   local last = redis.call('ZRANGE', P .. name, '-1', '-1', 'WITHSCORES')

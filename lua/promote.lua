@@ -1,6 +1,6 @@
 -- promote: make scheduled jobs pending whose time has come, act on timers that have come, and wake workers where work
 -- waits and nobody was told.
--- uses: core history timers unique slots concurrency ends edges arrays workflows gates expiry rows claims
+-- uses: core queues history timers unique slots concurrency ends edges arrays workflows gates expiry rows claims
 --
 -- ARGV[1]  limit     most jobs and timers to act on, 1..200
 -- ARGV[2..]  queues  names of queues to look at for a lost wake-up
@@ -18,6 +18,7 @@ if ended_here then -- further edges are visited by the reaper's next step
   flush()
 end
 for at = 2, #ARGV do
-  hint_left(ARGV[at])
+  pcall(hint_left, ARGV[at]) -- one that is damaged holds up nobody
+  forget_if_none_pending(ARGV[at])
 end
 return { 'PROMOTED', more and 1 or 0, next_due_ms() }

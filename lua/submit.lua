@@ -70,7 +70,7 @@ local function enter_jobs(jobs)
     queues[job.queue] = true
   end
   for queue in pairs(queues) do
-    redis.call('SADD', P .. 'queues', queue)
+    redis.call('ZADD', P .. 'queues', '0', queue)
   end
   return ids
 end

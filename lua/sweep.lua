@@ -1,50 +1,64 @@
--- sweep: delete finished jobs whose retention has passed, oldest first.
--- uses: core queues deletion
+-- sweep: delete finished jobs whose retention has passed, of all queues, oldest first.
+-- uses: core places queues deletion
 --
 -- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
--- has unfinished jobs; a task that is not done stays as long as its array. The caller goes on behind those with `skip`, so
--- that they do not hold up the others.
+-- has unfinished jobs; a task that is not done stays as long as its array. The caller goes on behind those, so that they do
+-- not hold up the others.
 --
--- ARGV[1]  queue      name of the queue
--- ARGV[2]  status     done, failed, cancelled or skipped
--- ARGV[3]  keep_ms    retention, ms
--- ARGV[4]  skip       number of the oldest to pass over
--- ARGV[5]  limit      most jobs to look at, 1..100
+-- ARGV[1]  status     done, failed, cancelled or skipped
+-- ARGV[2]  keep_ms    retention, ms
+-- ARGV[3]  place      where to begin: behind `<ms> <id>`, '' at the oldest
+-- ARGV[4]  limit      most jobs to delete
+-- ARGV[5]  looks      most jobs to look at
 --
--- Returns {"SWEPT", deleted, kept, more}; more: 1 when there may be others whose time has passed
+-- Returns {"SWEPT", deleted, more, place}; more: 1 when there may be others whose time has passed; place: to go on from
 
-local queue, status, keep_ms, skip, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local zset = queue_key(queue) .. ':' .. status
-local deleted, kept = 0, 0
+local status, keep_ms, place, limit, looks = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local zset = P .. 'jobs:' .. status
+local deleted, queues, going_on = 0, {}, {}
 
--- The oldest behind those passed over, by rank: `LIMIT` would walk over them one by one.
-local function oldest()
-  local first = tonumber(skip)
-  local members = redis.call('ZRANGE', zset, int(first), int(first + limit - 1), 'WITHSCORES')
-  local ids = {}
-  for i = 1, #members, 2 do
-    if tonumber(members[i + 1]) <= NOW - keep_ms then
-      ids[#ids + 1] = members[i]
-    end
+local function is_kept(job)
+  local workflow = job.workflow
+  if workflow and going_on[workflow] == nil then
+    going_on[workflow] = unfinished(workflow) or false
   end
-  return ids
+  return workflow and going_on[workflow] or is_needed(job)
 end
 
-local ids = oldest()
-for _, id in ipairs(ids) do
+local function sweep(id)
   local job = read(id)
-  if not job or job.status ~= status then
+  if not job then
     index(zset, id, false)
     deleted = deleted + 1
-  elseif is_needed(job) then
-    kept = kept + 1
-  else
-    delete(job)
+  elseif job.status ~= status then
+    index_status(job, status, false)
     deleted = deleted + 1
+  elseif not is_kept(job) then
+    delete(job)
+    queues[job.queue] = true
+    deleted = deleted + 1
+  end
+end
+
+local score, member = string.match(place, '^(%d+) (.*)$')
+local from = score and rank_behind(zset, tonumber(score), member) or 0
+local oldest = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES')
+local more = #oldest == 2 * looks
+for i = 1, #oldest, 2 do
+  if tonumber(oldest[i + 1]) > NOW - keep_ms then
+    more = false
+    break
+  elseif deleted == limit then
+    more = true
+    break
+  end
+  place = int(tonumber(oldest[i + 1])) .. ' ' .. oldest[i]
+  if not pcall(sweep, oldest[i]) then
+    quarantine(oldest[i])
   end
 end
 flush()
-if deleted > 0 then
+for queue in pairs(queues) do
   forget_if_empty(queue)
 end
-return { 'SWEPT', deleted, kept, #ids == limit and 1 or 0 }
+return { 'SWEPT', deleted, more and 1 or 0, place }

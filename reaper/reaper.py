@@ -22,8 +22,9 @@ from workron.outage import Outage
 from workron.schedules.firing import Fired, Firing
 from workron.signals import happens
 from workron.store import Store
+from workron.sweeping import Swept
 from workron.tasks import end
-from workron.upkeep import Reaped, Swept, Upkeep
+from workron.upkeep import Reaped, Upkeep
 
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
@@ -120,6 +121,7 @@ class Reaper:
                 return None
 
         await spare(self._upkeep.promote())
+        await spare(self._upkeep.rouse())
         await spare(self._upkeep.propagate())
         tidied = await spare(self._upkeep.tidy())
         await spare(self._measure_now_and_then())
@@ -171,8 +173,8 @@ class Reaper:
     async def _sweep_now_and_then(self) -> Swept | None:
         if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
             return None
-        self._swept_at = time.monotonic()
         swept = await self._upkeep.sweep()
+        self._swept_at = -math.inf if swept.more else time.monotonic()
         if swept.early:
             log.warning("redis is full, finished jobs forgotten before their time", jobs=swept.early)
         elif swept.deleted or swept.trimmed:

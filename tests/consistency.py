@@ -93,12 +93,13 @@ class Audit:
         found = [f"{job_id} has no status, but {row}" for job_id, row in self.jobs.items() if "status" not in row]
         if found:
             return found
-        queues = [name.decode() for name in await self._client.smembers(self._keys.queues)]
+        queues = [name.decode() for name in await self._client.zrange(self._keys.queues, 0, -1)]
         concurrency = ConcurrencyAudit(self._client, self._keys, self.jobs)
         found += await concurrency.problems(queues)
         self._held = concurrency.held
         for queue in queues:
             found += await self._queue(queue)
+        found += await self._of_all_queues()
         found += await self._waiting(queues)
         found += await self._running_and_scheduled()
         found += await self._workflows()
@@ -167,6 +168,17 @@ class Audit:
         }
         pending = {(i, row.get("priority", "5")) for i, row in jobs if row["status"] == "pending"}
         return found + [f"{one}: pending, but in no list" for one, _ in pending - waiting if one not in self._held]
+
+    async def _of_all_queues(self) -> list[str]:
+        """The indexes over all queues have what those of the queues have."""
+        found = []
+        for status in INDEXED:
+            actual = {job_id for job_id, row in self._admitted() if row["status"] == status}
+            listed = {one.decode() for one in await self._client.zrange(self._keys.index(None, status), 0, -1)}
+            found += [f"{one}: in the wrong of jobs:{status}" for one in actual ^ listed]
+        pending = {row.get("queue", "default") for _, row in self._admitted() if row["status"] == "pending"}
+        listed = {one.decode() for one in await self._client.zrange(self._keys.pending_queues, 0, -1)}
+        return found + [f"queue {queue} has pending jobs, and is not said to" for queue in pending - listed]
 
     async def _waiting(self, queues: list[str]) -> list[str]:
         """What counts against the limits; a submission that is being staged has its room reserved."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2
 import orjson
@@ -48,6 +48,8 @@ _NO_CONTENT: Final = 204
 _TOO_LARGE: Final = 413
 _TOO_MANY_REQUESTS: Final = 429
 _SERVER_ERROR: Final = 500
+_NAMED: Final = 100
+"""Most queues that one request may name."""
 
 
 class HttpSource:
@@ -136,9 +138,12 @@ class HttpSource:
             await self._send("DELETE", f"/workers/{quote(worker, safe='')}")
 
     async def unfinished(self, queues: Sequence[str]) -> int:
-        answer = await self._send("GET", "/queues")
-        counts = [queue["counts"] for queue in answer["data"] if queue["name"] in queues]
-        return sum(number for count in counts for status, number in count.items() if not Status(status).terminal)
+        left = 0
+        for start in range(0, len(queues), _NAMED):
+            names = urlencode([("limit", _NAMED), *(("name", queue) for queue in queues[start : start + _NAMED])])
+            for queue in (await self._send("GET", f"/queues?{names}"))["data"]:
+                left += sum(number for status, number in queue["counts"].items() if not Status(status).terminal)
+        return left
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
         for start in range(0, len(held), MAX_RESULTS):

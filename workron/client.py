@@ -180,9 +180,9 @@ class Client:
         path = _path("workflows", workflow_id, "jobs")
         return cast(list[JobDoc], self._submit(path, {"jobs": jobs}, idempotency_key)["data"])
 
-    def queues(self) -> list[QueueDoc]:
-        """Return all queues with their counts."""
-        return cast(list[QueueDoc], self._get("/queues")["data"])
+    def queues(self) -> Iterator[QueueDoc]:
+        """Yield all queues by name, with their counts."""
+        yield from self._pages("/queues")
 
     def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
         """Change what is set for a queue: the body is that of `PATCH /queues/{queue}`."""
@@ -215,13 +215,7 @@ class Client:
 
     def schedules(self) -> Iterator[ScheduleSummaryDoc]:
         """Yield all schedules by name, without their jobs and runs."""
-        params = {"limit": str(PAGE)}
-        while True:
-            page = self._get("/schedules", params)
-            yield from page["data"]
-            if page["next_cursor"] is None:
-                return
-            params["cursor"] = page["next_cursor"]
+        yield from self._pages("/schedules")
 
     def schedule(self, name: str) -> ScheduleDoc:
         """Return a schedule with its next and its last runs."""
@@ -245,13 +239,7 @@ class Client:
 
     def workers(self) -> list[WorkerDoc]:
         """Return all workers, those lost within the last hour too."""
-        params, found = {"limit": str(PAGE)}, []
-        while True:
-            page = self._get("/workers", params)
-            found += page["data"]
-            if page["next_cursor"] is None:
-                return cast(list[WorkerDoc], found)
-            params["cursor"] = page["next_cursor"]
+        return list(self._pages("/workers"))
 
     def worker(self, worker_id: str) -> WorkerDoc:
         """Return a worker; ApiProblem with status 404 once it has stopped."""
@@ -297,6 +285,16 @@ class Client:
         self, path: str, params: Mapping[str, str | Sequence[str]] | None = None, *, timeout_s: float = ANSWER_S
     ) -> Any:
         return self._transport.document("GET", path, params=params, timeout=timeout_s)
+
+    def _pages(self, path: str) -> Iterator[Any]:
+        """Yield what all pages of a list have."""
+        params = {"limit": str(PAGE)}
+        while True:
+            page = self._get(path, params)
+            yield from page["data"]
+            if page["next_cursor"] is None:
+                return
+            params["cursor"] = page["next_cursor"]
 
     def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         sent = {"Content-Type": "application/json", **(headers or {})}

@@ -14,6 +14,8 @@ class Keys:
         self.leases: Final = f"{self.prefix}leases"
         self.due: Final = f"{self.prefix}due"
         self.queues: Final = f"{self.prefix}queues"
+        self.pending_queues: Final = f"{self.prefix}queues:pending"
+        self.held_keys: Final = f"{self.prefix}keys:held"
         self.workers: Final = f"{self.prefix}workers"
         self.batches: Final = f"{self.prefix}batches"
         self.arrays: Final = f"{self.prefix}arrays"
@@ -47,9 +49,9 @@ class Keys:
     def pending(self, queue: str, priority: int) -> str:
         return f"{self.prefix}queue:{queue}:pending:{priority}"
 
-    def index(self, queue: str, status: str) -> str:
-        """The sorted set of a queue's blocked, done, failed, cancelled or skipped jobs."""
-        return f"{self.prefix}queue:{queue}:{status}"
+    def index(self, queue: str | None, status: str) -> str:
+        """The sorted set of a queue's, or of all, blocked, done, failed, cancelled or skipped jobs."""
+        return f"{self.prefix}jobs:{status}" if queue is None else f"{self.prefix}queue:{queue}:{status}"
 
     def starts(self, queue: str) -> str:
         """The list of a queue's last starts, where a rate is set for it."""

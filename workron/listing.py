@@ -2,20 +2,20 @@
 
     array                         the tasks' ids, which follow from the job, in order of their indexes
     workflow                      the workflow's list, newest first
-    running                       the leases, newest first
+    running                       the leases, newest first; where they are many, in no order
     scheduled                     the due times, soonest first
     pending                       the queues' lists, by queue and priority, newest first; then those in no list, which
                                   wait in line for a slot of their concurrency key: by key, the last one first
-    blocked and terminal states   the queues' sorted sets, latest change first
+    blocked and terminal states   the sorted set of the queue or of all queues, latest change first
     anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page
 
-What an index does not cover is compared row by row, at most `SCAN_ROWS` and `PAGE_BYTES` a page. A page may therefore
-be short or even empty and still have a cursor. Cursors name a place by value, not by number: what happens in between
-shifts nothing.
+What an index does not cover is compared row by row, at most `SCAN_ROWS` and `PAGE_BYTES` a page; a queue that is looked
+at in vain for pending jobs counts as a row. A page may therefore be short or even empty and still have a cursor.
+Cursors name a place by value, not by number: what happens in between shifts nothing.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,7 +27,9 @@ from workron.decode import Row
 from workron.errors import InvalidRequest
 from workron.ids import ids_behind
 from workron.keys import Keys
-from workron.models import DEFAULT_QUEUE, PRIORITIES, JobPage, Status
+from workron.lane import Command
+from workron.matching import matches
+from workron.models import PRIORITIES, JobPage, Status
 from workron.reading import PAGE_BYTES, Reader, scored
 
 SCAN_ROWS: Final = 1000
@@ -37,12 +39,18 @@ FEW: Final = 10_000
 _LOOKED_THROUGH: Final = (100, 5_000)
 """So many jobs on either side of its place the last job of a page is looked for: jobs come and go meanwhile."""
 _LARGEST: Final = 2**63
+_LISTS: Final = tuple(-priority for priority in reversed(PRIORITIES))
 _HELD: Final = 0
-"""In a place, behind all priorities (-9 to -1)."""
+_BEHIND: Final = 1
+"""In a place, behind a queue's name: its lists by priority, jobs that are held, and what comes after all of these."""
+_QUEUES: Final = 50
+"""Queues of which the lists are looked at in one round trip."""
+_LEASES: Final = 20
+"""Leases in one piece: what is left of one goes into the cursor."""
 
 Place = list[Any]
-Steps = AsyncIterator[tuple[str, Place]]
-"""Ids in order, each with the place behind it."""
+Steps = AsyncIterator[tuple[str | None, Place]]
+"""Ids in order, each with the place behind it; None where nothing was found up to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class _Page:
     chosen: list[tuple[str, Row | None]] = field(default_factory=list)
     last: Place | None = None
     """Behind the last row looked at."""
-    rows_left: int = SCAN_ROWS
+    rows_left: int = field(default_factory=lambda: SCAN_ROWS)
     room: int = PAGE_BYTES
     """For rows that match, and others."""
 
@@ -76,11 +84,11 @@ class _Page:
     def full(self) -> bool:
         return len(self.chosen) >= self.limit or self.rows_left <= 0 or self.room <= 0
 
-    def look_at(self, job_id: str, place: Place, row: Row | None, where: JobFilter) -> None:
+    def look_at(self, job_id: str | None, place: Place, row: Row | None, where: JobFilter) -> None:
         self.last = place
         self.rows_left -= 1
         self.room -= decode.size(row)
-        if row is not None and _matches(row, where):
+        if job_id is not None and row is not None and matches(row, where):
             self.chosen.append((job_id, row))
 
 
@@ -104,7 +112,7 @@ class Listing:
 
     async def _collect(self, steps: Steps, where: JobFilter, page: "_Page") -> JobPage:
         """Read rows until the page is full or the index ends."""
-        waiting: list[tuple[str, Place]] = []
+        waiting: list[tuple[str | None, Place]] = []
         async for step in steps:
             waiting.append(step)
             if len(waiting) >= min(page.limit, page.rows_left):
@@ -118,15 +126,15 @@ class Listing:
         cursor = _write(page.last) if page.full and page.last is not None else None
         return JobPage(tuple(job for job in jobs if job is not None), cursor)
 
-    async def _choose(self, steps: list[tuple[str, Place]], where: JobFilter, page: "_Page") -> None:
+    async def _choose(self, steps: list[tuple[str | None, Place]], where: JobFilter, page: "_Page") -> None:
         """Look at these jobs, until the page is full."""
-        while steps and not page.full:
-            rows = await self._reader.rows_within([job_id for job_id, _ in steps], page.room)
-            for (job_id, place), row in zip(steps, rows, strict=False):
-                page.look_at(job_id, place, row, where)
-                if page.full:
-                    return
-            steps = steps[len(rows) :]
+        left = deque(steps)
+        while left and not page.full:
+            wanted = [job_id for job_id, _ in left if job_id is not None]
+            rows = deque(await self._reader.rows_within(wanted, page.room) if wanted else ())
+            while left and (rows or left[0][0] is None) and not page.full:
+                job_id, place = left.popleft()
+                page.look_at(job_id, place, None if job_id is None else rows.popleft(), where)
 
     def _steps(self, where: JobFilter, place: Place | None, count: int) -> Steps:
         if where.array is not None:
@@ -185,35 +193,33 @@ class Listing:
             end = begin
 
     async def _running(self, place: Place | None) -> Steps:
-        ids = await self._connection.call("ZRANGE", self._keys.leases, 0, FEW - 1)
+        if len(place) > 1 if place else await self._connection.call("ZCARD", self._keys.leases) > FEW:
+            async for step in self._running_in_pieces(*(place or ["", []])):
+                yield step
+            return
+        ids = await self._connection.call("ZRANGE", self._keys.leases, 0, 2 * FEW)  # it may have become longer since
         for raw in sorted(ids, reverse=True):
             job_id = raw.decode()
             if place is None or job_id < place[0]:
                 yield job_id, [job_id]
+
+    async def _running_in_pieces(self, cursor: str, left: list[str]) -> Steps:
+        """Scan the leases: heartbeats move them on all the time, but whoever runs from beginning to end is found."""
+        while True:
+            for at, job_id in enumerate(left, 1):
+                yield job_id, [cursor, left[at:]]
+            if cursor == "0":
+                return
+            reply, piece = await self._connection.call("ZSCAN", self._keys.leases, int(cursor or 0), "COUNT", _LEASES)
+            cursor, left = str(int(reply)), [job_id for job_id, _ in scored(piece)]
 
     async def _scheduled(self, place: Place | None, count: int) -> Steps:
         async for job_id, score in self._zset(self._keys.due, place, count, newest_first=False):
             yield job_id, [score, job_id]
 
     async def _by_change(self, status: Status, queue: str | None, place: Place | None, count: int) -> Steps:
-        """Merge the sorted sets of one or all queues, latest change first."""
-        names = await self._reader.queue_names() if queue is None else [queue]
-        keys = [self._keys.index(name, status) for name in names]
-        while True:
-            page: list[tuple[int, str]] = []
-            for key in keys:
-                taken = 0
-                async for job_id, score in self._zset(key, place, count, newest_first=True):
-                    page.append((score, job_id))
-                    taken += 1
-                    if taken == count:
-                        break
-            page = sorted(page, reverse=True)[:count]
-            for score, job_id in page:
-                yield job_id, [score, job_id]
-            if len(page) < count:
-                return
-            place = list(page[-1])
+        async for job_id, score in self._zset(self._keys.index(queue, status), place, count, newest_first=True):
+            yield job_id, [score, job_id]
 
     async def _zset(
         self, key: str, place: Place | None, count: int, *, newest_first: bool
@@ -239,17 +245,41 @@ class Listing:
         Claims shorten a list at its head, submissions lengthen it at its tail: a page begins behind the last job of the
         one before, wherever that stands by now; if it has left the list, as far from the tail as it stood.
         """
-        for name in await self._reader.queue_names() if queue is None else [queue]:
-            for priority in reversed(PRIORITIES):
-                segment = [name, -priority]
-                if place is not None and segment < place[:2]:
-                    continue
-                here = place if place is not None and segment == place[:2] else None
-                async for job_id, behind in self._pending_list(name, priority, here, count):
-                    yield job_id, [*segment, behind, job_id]
-            if place is None or [name, _HELD] >= place[:2]:
-                async for step in self._held(name, place if place and place[:2] == [name, _HELD] else None, count):
-                    yield step
+        async for names in self._queues(queue, place):
+            sizes = await self._reader.each([size for name in names for size in self._sizes(name)])
+            segments = [(name, segment) for name in names for segment in (*_LISTS, _HELD)]
+            for (name, segment), size in zip(segments, sizes, strict=True):
+                at = [name, segment]
+                if size and not isinstance(size, Exception) and (place is None or at >= place[:2]):
+                    here = place if place is not None and at == place[:2] else None
+                    async for step in self._segment(name, segment, here, count):
+                        yield step
+                if segment == _HELD:
+                    yield None, [name, _BEHIND]
+
+    async def _queues(self, queue: str | None, place: Place | None) -> AsyncIterator[list[str]]:
+        """Yield the names of queues that may have pending jobs, from a place on."""
+        if queue is not None:
+            yield [queue]
+            return
+        start = b"-" if place is None else f"[{place[0]}".encode()
+        while names := await self._connection.call(
+            "ZRANGE", self._keys.pending_queues, start, "+", "BYLEX", "LIMIT", 0, _QUEUES
+        ):
+            yield [name.decode(errors="replace") for name in names]
+            start = b"(" + names[-1]
+
+    def _sizes(self, queue: str) -> list[Command]:
+        lists: list[Command] = [("LLEN", self._keys.pending(queue, -segment)) for segment in _LISTS]
+        return [*lists, ("ZCARD", self._keys.concurrency_keys(queue))]
+
+    async def _segment(self, queue: str, segment: int, place: Place | None, count: int) -> Steps:
+        if segment == _HELD:
+            async for held in self._held(queue, place, count):
+                yield held
+            return
+        async for job_id, behind in self._pending_list(queue, -segment, place, count):
+            yield job_id, [queue, segment, behind, job_id]
 
     async def _pending_list(
         self, queue: str, priority: int, place: Place | None, count: int
@@ -295,39 +325,6 @@ class Listing:
 
 def _behind(member: tuple[int, str], place: tuple[int, str], newest_first: bool) -> bool:
     return member < place if newest_first else member > place
-
-
-def _matches(row: Row, where: JobFilter) -> bool:
-    def same(name: str, wanted: str | None, default: str | None = None) -> bool:
-        value = row.get(name)
-        return wanted is None or (value.decode("utf-8", "replace") if value is not None else default) == wanted
-
-    checks: tuple[Callable[[], bool], ...] = (
-        lambda: same("status", where.status),
-        lambda: same("queue", where.queue, DEFAULT_QUEUE),
-        lambda: same("name", where.name),
-        lambda: same("workflow", where.workflow),
-        lambda: not where.tags or _has_tags(row, where.tags),
-        lambda: not where.metadata or _has_metadata(row, where.metadata),
-    )
-    return all(check() for check in checks)
-
-
-def _has_tags(row: Row, tags: Sequence[str]) -> bool:
-    with suppress(TypeError, ValueError):
-        return set(tags) <= set(orjson.loads(row.get("tags", b"[]")))
-    return False
-
-
-def _has_metadata(row: Row, wanted: Mapping[str, str]) -> bool:
-    with suppress(AttributeError, ValueError):
-        metadata = orjson.loads(row.get("metadata", b"{}"))
-        return all(key in metadata and _as_text(metadata[key]) == value for key, value in wanted.items())
-    return False
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _write(place: Place) -> str:

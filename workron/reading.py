@@ -4,7 +4,7 @@ Jobs are read in calls of bounded size, by number and by bytes: a job may have 5
 the running ones, states of parents) comes in one round trip more.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, Final
 
 import structlog
@@ -16,7 +16,7 @@ from workron.errors import NotFound
 from workron.fleet import WorkerPage, WorkerState, WorkerStatus
 from workron.keys import Keys
 from workron.lane import Command
-from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueueState, Status, Stopped, Workflow
+from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueuePage, QueueState, Status, Stopped, Workflow
 from workron.scripts import Scripts
 
 log = structlog.get_logger()
@@ -172,13 +172,27 @@ class Reader:
             asked["value", job_id] = ("LINDEX", self._keys.array_values(task.array), task.index)
         return asked
 
-    async def queue_names(self) -> list[str]:
-        return sorted(
-            name.decode(errors="replace") for name in await self._connection.call("SMEMBERS", self._keys.queues)
-        )
+    async def queues(self, limit: int, after: str, among: Collection[str] | None = None) -> QueuePage:
+        """Return the queues behind `after` by name: those that are there, of all or of a few."""
+        if among is None:
+            start = f"({after}" if after else "-"
+            found = await self._connection.call("ZRANGE", self._keys.queues, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
+            names = [name.decode(errors="replace") for name in found]
+        else:
+            wanted = sorted(name for name in among if name > after)
+            scores = await self.read([("ZSCORE", self._keys.queues, name) for name in wanted])
+            names = [name for name, score in zip(wanted, scores, strict=True) if score is not None]
+        page = await self.queues_named(names[:limit])
+        return QueuePage(tuple(page), names[limit - 1] if len(names) > limit else None)
 
-    async def queues(self) -> list[QueueState]:
-        return await self.queues_named(await self.queue_names())
+    async def all_queues(self) -> list[QueueState]:
+        found: list[QueueState] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.queues(PAGE, after)
+            found += page.queues
+            after = page.next_cursor
+        return found
 
     async def queues_named(self, names: Sequence[str]) -> list[QueueState]:
         commands: list[Command] = [("HGETALL", self._keys.queue(name)) for name in names]

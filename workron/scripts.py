@@ -231,14 +231,14 @@ class Scripts:
     async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str, seen: int) -> Any:
         return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess, seen)
 
-    async def promote(self, limit: int, queues: Sequence[str]) -> Any:
+    async def promote(self, limit: int, queues: Sequence[str | bytes]) -> Any:
         return await self._run("promote", limit, *queues)
 
     async def propagate(self, limit: int) -> Any:
         return await self._run("propagate", limit)
 
-    async def measure(self, since_ms: Arg, before: Arg, *, last: bool, queues: Sequence[str]) -> Any:
-        return await self._run("measure", since_ms, before, int(last), *queues)
+    async def measure(self, limit: int) -> Any:
+        return await self._run("measure", limit)
 
     async def limit(self, scope: str, most: Arg) -> Any:
         return await self._run("limit", scope, most)
@@ -296,8 +296,8 @@ class Scripts:
     async def note(self, most: int, entries: Sequence[Arg]) -> Any:
         return await self._run("note", most, *entries)
 
-    async def sweep(self, queue: str, status: str, keep_ms: int, skip: int, limit: int) -> Any:
-        return await self._run("sweep", queue, status, keep_ms, skip, limit)
+    async def sweep(self, status: str, keep_ms: int, place: str, limit: int, looks: int) -> Any:
+        return await self._run("sweep", status, keep_ms, place, limit, looks)
 
     async def trim(self, queue: str, priority: int, skip: int, limit: int) -> Any:
         return await self._run("trim", queue, priority, skip, limit)

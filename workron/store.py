@@ -16,7 +16,7 @@ to repeat then, because it is idempotent by id, request id or fence; `cancel` an
 
 import math
 import time
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Collection, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
@@ -28,10 +28,7 @@ from workron.arrays import Arrays
 from workron.attempts import Attempts
 from workron.connection import Connection
 from workron.doctor import Doctor, Glance
-from workron.errors import (
-    StoreRefused,
-    StoreUnsuitable,
-)
+from workron.errors import StoreRefused, StoreUnsuitable
 from workron.explain import Explainer, Explanation
 from workron.feed import RECHECK_S, Feed
 from workron.fleet import WorkerPage, WorkerState
@@ -47,6 +44,7 @@ from workron.models import (
     OnFailure,
     Output,
     QueueChange,
+    QueuePage,
     QueueState,
     Submitted,
     Workflow,
@@ -108,9 +106,8 @@ class Store:
         self.access: Final = Access(connection, self._keys, self._scripts)
         self.record: Final = Record(connection, self._keys, self._scripts)
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy)
-        self.upkeep: Final = Upkeep(
-            connection, self._keys, self._scripts, self._reader, self._submitter, self._arrays, self.policy
-        )
+        about = connection, self._keys, self._scripts
+        self.upkeep: Final = Upkeep(*about, self._reader, self._submitter, self._arrays, self.policy)
         self.doctor: Final = Doctor(connection, self._keys, self._scripts)
         self.glance: Final = Glance(connection, self._keys, self._scripts)
         self._steering = Steering(self._scripts, self._arrays, self.upkeep)
@@ -193,8 +190,7 @@ class Store:
 
     async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
         """Set how many jobs may wait in a queue; None: it has no limit of its own."""
-        most = NO_LIMIT if max_pending is None else max_pending
-        return await self.change_queue(queue, QueueChange(max_pending=most))
+        return await self.change_queue(queue, QueueChange(max_pending=NO_LIMIT if max_pending is None else max_pending))
 
     async def purge_queue(self, queue: str, *, within_s: float = math.inf) -> tuple[int, bool]:
         """Cancel jobs that are ready to run in a queue; returns how many, and whether there was no time for others."""
@@ -299,7 +295,11 @@ class Store:
 
     async def queues(self) -> list[QueueState]:
         async with self._reading(self._pages) as reader:
-            return await reader.queues()
+            return await reader.all_queues()
+
+    async def queue_page(self, limit: int, after: str = "", among: Collection[str] | None = None) -> QueuePage:
+        async with self._reading(self._pages) as reader:
+            return await reader.queues(limit, after, among)
 
     async def workers(self, *, limit: int = 1000, cursor: str | None = None) -> WorkerPage:
         async with self._reading(self._pages) as reader:

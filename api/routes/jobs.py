@@ -39,7 +39,7 @@ class ListQuery(StrictQuery):
     tag: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list)
     """May be repeated: jobs that have all of these tags."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
-    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    cursor: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
     """`next_cursor` of the page before."""
     _metadata: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -3,15 +3,18 @@
 import asyncio
 import shutil
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import openapi, problems, rights, schemas
 from api.callers import READ, WORK, ScopedRoute, caller_of, needs
 from api.context import Context, context_of
+from api.fields import QUEUE_PATTERN
+from api.queries import StrictQuery
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
 from workron.times import rfc3339
@@ -27,18 +30,30 @@ _SILENT_REAPER_S: Final = 10.0
 _ROLLBACK_SHOWN_S: Final = 24 * 3600.0
 
 
+class QueuesQuery(StrictQuery):
+    name: Annotated[list[Annotated[str, Field(pattern=QUEUE_PATTERN)]], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """May be repeated: only these queues, as far as they are there."""
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """`next_cursor` of the page before."""
+
+
 @router.get(
     "/queues",
     operation_id="list_queues",
     response_model=schemas.QueueList,
-    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
+    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
     openapi_extra=needs(READ, WORK),
 )
-async def list_queues(request: Request) -> Response:
-    """List queues and how many jobs each has in each status."""
+async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
+    """List queues by name, and how many jobs each has in each status."""
     caller = caller_of(request)
-    queues = [queue for queue in await context_of(request).store.queues() if caller.sees(queue.name)]
-    return schemas.json_response(schemas.list_document(map(schemas.queue_document, queues)))
+    rights.use_queues(caller, query.name)
+    among = query.name or caller.queues
+    page = await context_of(request).store.queue_page(query.limit, query.cursor or "", among)
+    return schemas.json_response(schemas.list_document(map(schemas.queue_document, page.queues), page.next_cursor))
 
 
 @router.get(

@@ -110,11 +110,8 @@ local moves, kept_back = {}, {} -- new status → ids; id → true: it becomes p
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
 local function count(key, field, change)
-  local fields = counts[key]
-  if not fields then
-    fields = {}
-    counts[key] = fields
-  end
+  local fields = counts[key] or {}
+  counts[key] = fields
   fields[field] = (fields[field] or 0) + change
 end
 
@@ -126,20 +123,20 @@ local function count_job(job, status, change)
 end
 
 local function index(key, member, score)
-  local members = indexes[key]
-  if not members then
-    members = {}
-    indexes[key] = members
-  end
+  local members = indexes[key] or {}
+  indexes[key] = members
   members[member] = score
 end
 
+-- Put the job into the indexes of a status, of its queue and of all queues, or (`score` is false) take it out of them.
+local function index_status(job, status, score)
+  index(queue_key(job.queue) .. ':' .. status, job.id, score)
+  index(P .. 'jobs:' .. status, job.id, score)
+end
+
 local function append(lists, key, id)
-  local list = lists[key]
-  if not list then
-    list = {}
-    lists[key] = list
-  end
+  local list = lists[key] or {}
+  lists[key] = list
   list[#list + 1] = id
 end
 
@@ -151,7 +148,7 @@ local function leave(job)
   local from = job.status
   count_job(job, from, -1)
   if INDEXED[from] then
-    index(queue_key(job.queue) .. ':' .. from, job.id, false)
+    index_status(job, from, false)
   elseif from == 'scheduled' then
     index(P .. 'due', job.id, false)
   elseif from == 'running' then
@@ -166,7 +163,7 @@ local function enter(job, to, at_front)
   count_job(job, to, 1)
   append(moves, to, job.id)
   if INDEXED[to] then
-    index(queue_key(job.queue) .. ':' .. to, job.id, NOW_TEXT)
+    index_status(job, to, NOW_TEXT)
   elseif to == 'scheduled' then
     index(P .. 'due', job.id, job.run_at)
     if not soonest_at or job.run_at < soonest_at then
@@ -300,9 +297,12 @@ local function flush_counts()
     end
     for field, change in pairs(fields) do
       if change ~= 0 then
-        redis.pcall('HINCRBY', key, field, int(change))
+        local now = redis.pcall('HINCRBY', key, field, int(change))
         if of_queue and WAITING[field] then
           waiting = waiting + change
+        end
+        if of_queue and field == 'pending' and change > 0 and not (type(now) == 'number' and now > change) then
+          index(P .. 'queues:pending', of_queue, 0) -- those where some waited before are in it
         end
       end
     end

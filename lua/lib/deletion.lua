@@ -53,7 +53,7 @@ local function delete(job)
     redis.pcall('SETBIT', P .. 'array:' .. array .. ':swept', place, '1')
   end
   redis.call('UNLINK', unpack(gone))
-  index(queue_key(job.queue) .. ':' .. job.status, job.id, false)
+  index_status(job, job.status, false)
   index(P .. 'jobs', job.id, false)
   count(queue_key(job.queue), job.status, -1)
   count(queue_key(job.queue), 'deleted', 1)

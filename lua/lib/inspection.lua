@@ -170,16 +170,18 @@ do
       end)
     end
     check_fence(job, fault)
-    if redis.call('SISMEMBER', P .. 'queues', job.queue) == 0 then
+    if not is_in(P .. 'queues', job.queue) then
       fault('not-listed', P .. 'queues', function()
-        redis.call('SADD', P .. 'queues', job.queue)
+        redis.call('ZADD', P .. 'queues', '0', job.queue)
       end)
     end
     local zset = INDEXED[job.status] and queue_key(job.queue) .. ':' .. job.status
-    if zset and not is_in(zset, job.id) then
-      fault('not-listed', zset, function()
-        index(zset, job.id, job.finished_at or job.created_at or NOW_TEXT)
-      end)
+    for _, name in ipairs(zset and { zset, P .. 'jobs:' .. job.status } or {}) do
+      if not is_in(name, job.id) then
+        fault('not-listed', name, function()
+          index(name, job.id, job.finished_at or job.created_at or NOW_TEXT)
+        end)
+      end
     end
   end
 

@@ -49,18 +49,21 @@ do
   function INSPECT.member(item, fault)
     local name, member = string.match(item, '^(%S+) (.*)$')
     local queue, status = string.match(name, '^queue:(.+):(%a+)$')
-    local belongs, is_set = BELONGS[name], name == 'queues'
+    local belongs = BELONGS[name]
     if queue then
       local job = read(member)
       belongs = job and job.status == status and job.queue == queue
+    elseif string.find(name, '^jobs:') then
+      local job = read(member)
+      belongs = job and job.status == string.sub(name, 6)
     else
       belongs = belongs(member)
     end
     if belongs then
       return
-    elseif is_set and redis.call('SISMEMBER', P .. name, member) == 1 or not is_set and redis.call('ZSCORE', P .. name, member) then
+    elseif redis.call('ZSCORE', P .. name, member) then
       fault('stray-member', 'in ' .. name, function()
-        redis.call(is_set and 'SREM' or 'ZREM', P .. name, member)
+        redis.call('ZREM', P .. name, member)
       end)
     end
   end

@@ -3,19 +3,37 @@
 local KEPT_FOR_RATE = { rate = true, ended = true, deleted = true } -- see measure
 local SET = { max_pending = true, max_running = true, paused = true, rate_jobs = true }
 
+local function pending_lists(queue)
+  local lists = {}
+  for priority = 1, 9 do
+    lists[priority] = queue_key(queue) .. ':pending:' .. priority
+  end
+  return lists
+end
+
+-- A queue stands in `queues:pending` from when a job is pending there (see core) until it is found without.
+local function forget_if_none_pending(queue)
+  local key = queue_key(queue)
+  local pending = redis.pcall('HGET', key, 'pending')
+  pending = type(pending) == 'string' and tonumber(pending) or 0
+  if pending <= 0 and redis.call('EXISTS', key .. ':keys', unpack(pending_lists(queue))) == 0 then
+    redis.pcall('ZREM', P .. 'queues:pending', queue)
+  end
+end
+
 -- Forget a queue that is empty.
 local function forget_if_empty(queue)
   local key = queue_key(queue)
-  local row = redis.call('HGETALL', key)
+  local row = redis.pcall('HGETALL', key)
+  if row.err then -- a key of another type says nothing: it holds up nobody
+    return
+  end
   for i = 2, #row, 2 do
     if SET[row[i - 1]] or row[i] ~= '0' and not KEPT_FOR_RATE[row[i - 1]] then
       return
     end
   end
-  local gone = { key }
-  for priority = 1, 9 do
-    gone[#gone + 1] = key .. ':pending:' .. priority
-  end
-  redis.call('UNLINK', unpack(gone))
-  redis.call('SREM', P .. 'queues', queue)
+  redis.call('UNLINK', key, unpack(pending_lists(queue)))
+  redis.call('ZREM', P .. 'queues', queue)
+  redis.pcall('ZREM', P .. 'queues:pending', queue)
 end

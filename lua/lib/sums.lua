@@ -158,11 +158,11 @@ do
   -- item where the counts of queues are right.
   function INSPECT.totals(item, fault)
     check_numbers(KEYS[1], OF_ALL, fault) -- without a last fence, the clock and the jobs say it
-    if item ~= 'settled' or redis.call('SCARD', P .. 'queues') > MANY_QUEUES or redis.call('EXISTS', P .. 'batches') == 1 then
+    if item ~= 'settled' or redis.call('ZCARD', P .. 'queues') > MANY_QUEUES or redis.call('EXISTS', P .. 'batches') == 1 then
       return -- what is staged may be in queues that are not listed yet
     end
     local waiting = 0
-    for _, queue in ipairs(redis.call('SMEMBERS', P .. 'queues')) do
+    for _, queue in ipairs(redis.call('ZRANGE', P .. 'queues', '0', '-1')) do
       for _, number in ipairs(redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved')) do
         waiting = waiting + tonumber(number or 0)
       end

@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_it_says_what_is_wrong_and_repairs_it(alone: CommandLine, server: str) -> None:
     keys = Keys("default")
     with Redis.from_url(server) as redis:
-        redis.sadd(keys.queues, "default")
+        redis.zadd(keys.queues, {"default": 0})
         redis.hset(keys.queue("default"), "pending", 3)
         redis.zadd(keys.leases, {"0355V5KZcf37V5oINfxPD7": 5})
     ran = alone("doctor", "--redis", server)

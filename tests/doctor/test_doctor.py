@@ -111,7 +111,7 @@ async def by_another_order(patient: Patient) -> None:
 
 
 async def hostile_queue(patient: Patient) -> None:
-    await patient.redis.sadd(patient.keys.queues, b"\xff b")
+    await patient.redis.zadd(patient.keys.queues, {b"\xff b": 0})
 
 
 async def hostile_turn(patient: Patient) -> None:

@@ -135,7 +135,7 @@ async def test_a_damaged_submission_keeps_no_other_from_being_admitted(bench: Be
 
 async def test_a_queue_whose_name_is_no_text_killed_all_reapers(bench: Bench) -> None:
     (job,) = await submit(bench.store(), new_job())
-    await bench.client.sadd(bench.keys.queues, b"\xff")
+    await bench.client.zadd(bench.keys.queues, {b"\xff": 0})
     await bench.client.delete(bench.keys.pending("default", 5))
     reaper = Reaper(bench.store(QUICK), every_s=1)
     reaper._glanced_at = -1e9

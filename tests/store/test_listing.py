@@ -111,11 +111,13 @@ async def test_jobs_claimed_and_submitted_between_pages_shift_nothing(store: Sto
 async def test_many_jobs_that_ended_in_the_same_millisecond_are_all_listed(bench: Bench) -> None:
     store = bench.store()
     made = await submit(store, *(new_job() for _ in range(60)))
-    await bench.client.zadd(bench.keys.index("default", "done"), dict.fromkeys(made, 5))
+    for queue in (None, "default"):
+        await bench.client.zadd(bench.keys.index(queue, "done"), dict.fromkeys(made, 5))
     for job_id in made:
         await bench.client.hset(bench.keys.job(job_id), "status", "done")
-    listed = [job.id for job in await every(store, JobFilter(status=Status.DONE), limit=4)]
-    assert listed == sorted(made, reverse=True)
+    for queue in (None, "default"):
+        listed = [job.id for job in await every(store, JobFilter(status=Status.DONE, queue=queue), limit=4)]
+        assert listed == sorted(made, reverse=True)
 
 
 @pytest.mark.parametrize("cursor", ["", "zz", "5b5d", "7b7d", "5b312c325d", "ff"])

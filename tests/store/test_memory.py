@@ -7,7 +7,7 @@ import pytest
 from builders import WORKER, claim, finish, jobs, new_job, submit
 from servers import Bench, start_server
 
-from workron import upkeep
+from workron import sweeping
 from workron.errors import StoreFull
 from workron.models import Beat, ClaimRequest, Dependency, Outcome, OutputPatch, Reason, Result, Status
 from workron.policy import Policy
@@ -80,7 +80,7 @@ async def test_a_full_redis_does_not_forget_a_job_before_who_waits_for_it_has_se
         await finish(store, got)
     await fill(bench, 0.9)
     assert (await store.upkeep.sweep()).early == 0
-    monkeypatch.setattr(upkeep, "SEEN_MS", 0)
+    monkeypatch.setattr(sweeping, "SEEN_MS", 0)
     assert (await store.upkeep.sweep()).early == 3
 
 

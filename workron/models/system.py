@@ -69,6 +69,14 @@ class QueueState:
     paused: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """One page of queues, by name."""
+
+    queues: tuple[QueueState, ...]
+    next_cursor: str | None
+
+
 class OnFailure(StrEnum):
     """What a workflow does when one of its jobs has failed."""
 

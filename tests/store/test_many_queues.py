@@ -1,0 +1,215 @@
+"""Many queues: what is asked and what is kept in order costs what it concerns, however many there are."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from builders import claim, finish, jobs, new_job, submit
+from bulk_actions import counts, order, work_off
+from servers import Bench
+
+from workron import ids
+from workron.listing import JobFilter
+from workron.models import Concurrency, Status
+from workron.models.actions import Verb
+from workron.policy import Policy
+from workron.store import Store
+
+
+@contextmanager
+def commands_of(store: Store) -> Iterator[Counter[str]]:
+    """Counts the commands that a store sends, by name; those of a script are one."""
+    counted: Counter[str] = Counter()
+    connection = store._connection
+    call, pipeline, each = connection.call, connection.pipeline, connection.each
+
+    async def counted_call(*command: Any, **options: Any) -> Any:
+        counted[command[0]] += 1
+        return await call(*command, **options)
+
+    def counting(run: Callable[..., Any]) -> Callable[..., Any]:
+        async def counted_run(commands: Any, *rest: Any, **options: Any) -> Any:
+            counted.update(command[0] for command in commands)
+            return await run(commands, *rest, **options)
+
+        return counted_run
+
+    connection.call = counted_call  # type: ignore[method-assign]
+    connection.pipeline = counting(pipeline)  # type: ignore[method-assign]
+    connection.each = counting(each)  # type: ignore[method-assign]
+    try:
+        yield counted
+    finally:
+        connection.call, connection.pipeline, connection.each = call, pipeline, each  # type: ignore[method-assign]
+
+
+async def fill(store: Store, queues: int, number: int = 1) -> list[str]:
+    return await submit(store, *(new_job(queue=f"q{at:03}") for at in range(queues) for _ in range(number)))
+
+
+async def drain(store: Store, queues: int) -> None:
+    names = [f"q{at:03}" for at in range(queues)]
+    for start in range(0, queues, 100):
+        while got := await claim(store, queues=names[start : start + 100], limit=100):
+            for one in got:
+                await finish(store, one)
+
+
+async def every(store: Store, where: JobFilter, limit: int) -> tuple[list[str], int]:
+    """All jobs of a listing, and how many pages it has."""
+    found: list[str] = []
+    cursor: str | None = None
+    for pages in range(1, 500):
+        page = await store.list_jobs(where, limit=limit, cursor=cursor)
+        found += [job.id for job in page.jobs]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found, pages
+    raise AssertionError("the listing does not end")
+
+
+async def test_a_status_that_no_job_has_is_listed_without_a_look_at_each_queue(store: Store) -> None:
+    await fill(store, 120)
+    await drain(store, 120)
+    await store.upkeep.rouse()
+    for status in (Status.PENDING, Status.FAILED, Status.BLOCKED, Status.RUNNING):
+        with commands_of(store) as counted:
+            assert (await store.list_jobs(JobFilter(status=status))).jobs == ()
+        assert counted.total() <= 3, (status, counted)
+
+
+async def test_the_jobs_of_all_queues_are_listed_by_their_last_change(store: Store) -> None:
+    made = await fill(store, 30)
+    ended = []
+    for at in (7, 3, 21, 14, 2):
+        (got,) = await claim(store, queues=[f"q{at:03}"])
+        await finish(store, got)
+        ended.append(got.id)
+    listed, _ = await every(store, JobFilter(status=Status.DONE), limit=2)
+    assert sorted(listed) == sorted(ended)
+    done = {job.id: job.finished_at_ms or 0 for job in await store.jobs(listed) if job}
+    assert [done[one] for one in listed] == sorted(done.values(), reverse=True)
+    assert made[7] in listed
+
+
+async def test_pending_jobs_of_many_queues_are_listed_page_by_page(store: Store) -> None:
+    keyed = [new_job(queue=f"q{at:03}", concurrency=Concurrency("k", 1)) for at in (0, 60, 119)]
+    made = await fill(store, 120, 2) + await submit(store, *keyed)
+    await claim(store, queues=["q005"], limit=2)
+    for limit in (1, 7, 1000):
+        listed, _ = await every(store, JobFilter(status=Status.PENDING), limit)
+        assert sorted(listed) == sorted(set(made) - set(made[10:12]))
+
+
+@pytest.mark.damaged
+async def test_a_page_looks_at_so_many_queues_in_vain_and_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.listing.SCAN_ROWS", 50)
+    store = bench.store()
+    await bench.client.zadd(bench.keys.pending_queues, {f"a{at:03}": 0 for at in range(120)})
+    (job_id,) = await submit(store, new_job(queue="b"))
+    first = await store.list_jobs(JobFilter(status=Status.PENDING), limit=5)
+    assert first.jobs == ()
+    listed, pages = await every(store, JobFilter(status=Status.PENDING), 5)
+    assert (listed, pages) == ([job_id], 3)
+
+
+async def test_queues_are_read_in_pages_by_name(store: Store) -> None:
+    await fill(store, 7)
+    names: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = await store.queue_page(3, after)
+        assert len(page.queues) <= 3
+        names += [queue.name for queue in page.queues]
+        after = page.next_cursor
+    assert names == [f"q{at:03}" for at in range(7)]
+    some = await store.queue_page(2, among=["q006", "nowhere", "q001", "q002"])
+    assert ([queue.name for queue in some.queues], some.next_cursor) == (["q001", "q002"], "q002")
+
+
+async def test_lost_wake_ups_are_renewed_bit_by_bit_where_jobs_are_pending(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workron.rounds.Round.next.__defaults__", (4,))
+    store = bench.store()
+    await fill(store, 10)
+    assert [await store.upkeep.rouse() for _ in range(4)] == [4, 4, 2, 4]
+
+
+async def test_a_queue_without_pending_jobs_is_looked_at_once_more_and_no_longer(bench: Bench) -> None:
+    store = bench.store()
+    await fill(store, 3)
+    (blocked,) = await submit(store, new_job(queue="q001", concurrency=Concurrency("k", 1)))
+    await drain(store, 1)
+    await drain(store, 3)
+    assert (await store.job(blocked)).status is Status.DONE
+    assert await bench.client.zcard(bench.keys.pending_queues) == 3
+    await store.upkeep.rouse()
+    assert await bench.client.zcard(bench.keys.pending_queues) == 0
+    await submit(store, new_job(queue="q002"))
+    assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"q002"]
+
+
+async def test_jobs_that_are_held_keep_their_queue_among_those_with_pending_jobs(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, *(new_job(queue=queue, concurrency=Concurrency("k", 1)) for queue in ("a", "b")))
+    (got,) = await claim(store, queues=["a"])
+    await claim(store, queues=["b"])  # there is no slot: the one in the list is held again
+    await store.upkeep.rouse()
+    assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"b"]
+    await finish(store, got)
+    assert len(await claim(store, queues=["b"])) == 1
+
+
+async def test_ids_of_cancelled_jobs_do_not_keep_a_queue_without_pending_jobs(bench: Bench) -> None:
+    store = bench.store()
+    made = [new_job(id=job_id) for job_id in ids.new_ids(150)]
+    await store.submit(made)
+    await bench.client.rpush(bench.keys.pending("default", 5), *(job.id for job in made))  # as those of many stay
+    for job in made:
+        await store.cancel(job.id)
+    await store.upkeep.rouse()
+    assert await bench.client.zcard(bench.keys.pending_queues) == 1
+    await store.upkeep.sweep()
+    await store.upkeep.rouse()
+    assert await bench.client.zcard(bench.keys.pending_queues) == 0
+
+
+async def test_a_pass_of_the_reaper_sends_no_command_per_queue(store: Store) -> None:
+    await fill(store, 120)
+    await drain(store, 120)
+    await store.upkeep.rouse()
+    with commands_of(store) as counted:
+        await store.upkeep.promote()
+        await store.upkeep.rouse()
+        await store.upkeep.measure()
+        await store.upkeep.sweep()
+    assert counted.total() <= 20, counted
+
+
+@pytest.mark.damaged
+async def test_a_queue_that_cannot_be_read_does_not_keep_the_jobs_of_others(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(queue="broken"), *jobs(3))
+    for queue in ("broken", "default"):
+        for got in await claim(store, queues=[queue], limit=5):
+            await finish(store, got)
+    for key in (bench.keys.queue("broken"), bench.keys.index("broken", "done")):
+        await bench.client.set(key, "broken")
+    await bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0)).upkeep.sweep()
+    assert (await store.list_jobs(JobFilter())).jobs == ()
+
+
+async def test_an_action_on_all_queues_goes_over_one_index_of_each_status(bench: Bench) -> None:
+    store = bench.store()
+    made = await fill(store, 20)
+    for job_id in made[:5]:
+        await store.cancel(job_id)
+    action = await order(store, Verb.DELETE, status=Status.CANCELLED)
+    assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs:cancelled"]
+    assert counts(await work_off(store, action)) == (5, 5, 0)
+    assert await bench.client.zcard(bench.keys.index(None, "cancelled")) == 0

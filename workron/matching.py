@@ -1,0 +1,48 @@
+"""Compares jobs with a filter, where no index does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from workron.decode import Row
+from workron.models import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from workron.listing import JobFilter
+
+
+def matches(row: Row, where: "JobFilter") -> bool:
+    """Tell whether a job is one that was asked for, by its hash."""
+
+    def same(name: str, wanted: str | None, default: str | None = None) -> bool:
+        value = row.get(name)
+        return wanted is None or (value.decode("utf-8", "replace") if value is not None else default) == wanted
+
+    checks: tuple[Callable[[], bool], ...] = (
+        lambda: same("status", where.status),
+        lambda: same("queue", where.queue, DEFAULT_QUEUE),
+        lambda: same("name", where.name),
+        lambda: same("workflow", where.workflow),
+        lambda: not where.tags or _has_tags(row, where.tags),
+        lambda: not where.metadata or _has_metadata(row, where.metadata),
+    )
+    return all(check() for check in checks)
+
+
+def _has_tags(row: Row, tags: Sequence[str]) -> bool:
+    with suppress(TypeError, ValueError):
+        return set(tags) <= set(orjson.loads(row.get("tags", b"[]")))
+    return False
+
+
+def _has_metadata(row: Row, wanted: Mapping[str, str]) -> bool:
+    with suppress(AttributeError, ValueError):
+        metadata = orjson.loads(row.get("metadata", b"{}"))
+        return all(key in metadata and _as_text(metadata[key]) == value for key, value in wanted.items())
+    return False
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
