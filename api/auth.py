@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 REMEMBERED_S: Final = 4.5
 """For so long a key is taken, or refused, as it was found: with `callers.FRESH_S`, a revoked one is good for 5 s."""
 _MOST_REMEMBERED: Final = 2000
+_MOST_UNKNOWN: Final = 200
+"""Of ids for which there is no key: anybody may make them up, and they push out no others."""
 
 
 class KeyCheck:
@@ -49,6 +51,7 @@ class Ring:
         self._master = KeyCheck(api_key)
         self._store = store
         self._found: OrderedDict[str, _Found] = OrderedDict()
+        self._unknown: OrderedDict[str, _Found] = OrderedDict()
 
     def is_master(self, authorization: bytes | None) -> bool:
         return self._master.accepts(authorization)
@@ -76,20 +79,27 @@ class Ring:
 
     async def _record(self, key_id: str) -> KeyRecord | None:
         now_s = time.monotonic()
-        found = self._found.get(key_id)
+        found = self._found.get(key_id) or self._unknown.get(key_id)
         if found is None or found.until_s <= now_s:
             record = await self._store.access.find(key_id)
             left_s = REMEMBERED_S if record is None or record.left_ms is None else record.left_ms / 1000
             usable = None if record is None or record.expired else record
-            found = self._found[key_id] = _Found(usable, now_s + max(0.0, min(REMEMBERED_S, left_s)))
-            self._found.move_to_end(key_id)
-            if len(self._found) > _MOST_REMEMBERED:
-                self._found.popitem(last=False)
+            found = _Found(usable, now_s + max(0.0, min(REMEMBERED_S, left_s)))
+            self._remember(key_id, found)
         return found.record
+
+    def _remember(self, key_id: str, found: _Found) -> None:
+        self.forget(key_id)
+        known = found.record is not None
+        kept, most = (self._found, _MOST_REMEMBERED) if known else (self._unknown, _MOST_UNKNOWN)
+        kept[key_id] = found
+        if len(kept) > most:
+            kept.popitem(last=False)
 
     def forget(self, key_id: str) -> None:
         """Look a key up anew when it is used next."""
         self._found.pop(key_id, None)
+        self._unknown.pop(key_id, None)
 
 
 def _opened(workflow: str) -> set[tuple[str, str]]:

@@ -4,6 +4,7 @@ A route names its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` refu
 document shows them. A route without that can't be made.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -132,6 +133,7 @@ class ScopedRoute(APIRoute):
         changes = not (self.methods or set()).isdisjoint(_CHANGES)
         self._by_people = changes and not self._scopes.isdisjoint(_BY_PEOPLE)
         self._by_workers = WORK in self._scopes
+        self._only_reads = not changes and bool(self._scopes - {WORK})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked: Asked = scope[ASKED]
@@ -142,7 +144,38 @@ class ScopedRoute(APIRoute):
             if self._scopes and asked.caller.scopes.isdisjoint(self._scopes):
                 await problems.from_error(_lacks(self._scopes))(scope, receive, send)
                 return
-        await super().handle(scope, receive, send)
+        answering = super().handle(scope, receive, send)
+        await (_while_there(answering, receive) if self._only_reads else answering)
+
+
+async def _while_there(answering: Awaitable[None], receive: Receive) -> None:
+    """Answer, and give it up when the client has gone: what nobody waits for is work for nothing."""
+    leaving = asyncio.ensure_future(left(receive))
+
+    def stop(watching: "asyncio.Task[None]") -> None:
+        if (
+            not watching.cancelled() and watching.exception() is None
+        ):  # not the end of the key: that is told where it matters
+            limit.reschedule(0)
+
+    try:
+        async with asyncio.timeout(None) as limit:
+            leaving.add_done_callback(stop)
+            try:
+                await answering
+            finally:
+                leaving.remove_done_callback(stop)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    finally:
+        leaving.cancel()
+
+
+async def left(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _is_worker(caller: Caller) -> bool:

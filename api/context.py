@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from api.audit import Trail
 from api.auth import Ring
-from api.callers import confirm
+from api.callers import confirm, left
 from api.cancels import CancelBoard
 from api.outages import OutageWatch
 from api.parking import Parking
@@ -69,5 +69,4 @@ def context_of(request: Request) -> Context:
 
 async def client_left(request: Request) -> None:
     """Return when the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await left(request.receive)

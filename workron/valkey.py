@@ -15,6 +15,7 @@ from workron.errors import StartupError
 PID_FILE: Final = "valkey.pid"
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DISK_FULL: Final = 64 * 1024
+_CLIENTS_LEAST: Final = 32 * 1024 * 1024
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _LOG_PREFIX: Final = re.compile(r"^\d+:[A-Z] .*?\d\d:\d\d:\d\d\.\d+ [.\-*#] ")
 _GAVE_UP_WRITING: Final = re.compile(r"Can't (?:recover from AOF write error|persist AOF for fsync error)")
@@ -40,6 +41,7 @@ def server_binary() -> Path:
 
 def configuration(*, directory: Path, socket: Path, log: Path, port: int) -> str:
     """Return the text of the configuration file: every acknowledged write is on disk, and none is evicted."""
+    memory = memory_limit()
     directives: Mapping[str, str] = {
         "port": str(port),
         "bind": "127.0.0.1",
@@ -53,7 +55,9 @@ def configuration(*, directory: Path, socket: Path, log: Path, port: int) -> str
         "appendfsync": "always",
         "aof-load-truncated": "yes",
         "save": '""',
-        "maxmemory": str(memory_limit()),
+        "maxmemory": str(memory),
+        # What is still to be sent counts to it: clients that read slowly are not to take the room of jobs.
+        "maxmemory-clients": str(max(memory // 10, _CLIENTS_LEAST)),
         "maxmemory-policy": "noeviction",
         # What was acknowledged is on disk: nothing that goes wrong at the end is a reason to stay.
         "shutdown-on-sigterm": "nosave force",

@@ -13,11 +13,10 @@ from builders import claim, new_job
 from servers import Bench
 
 from api.app import create_app
-from api.auth import REMEMBERED_S, Ring
+from api.auth import REMEMBERED_S
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
-from workron import ids
 from workron.access import MOST_KEYS, id_in, is_of
 from workron.errors import Conflict, NotFound, StoreUnavailable
 from workron.models import NewKey, Scope
@@ -111,16 +110,6 @@ async def test_what_is_stored_of_an_expired_key_goes_by_itself(
     assert [one.id for one in await store.access.list()] == [kept.id]
 
 
-async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("api.auth._MOST_REMEMBERED", 10)
-    ring = Ring(KEY, store)
-    for key_id in ids.new_ids(50):
-        assert await ring.caller(f"Bearer wk1.{key_id}.x".encode(), "GET", "/jobs") is None
-    assert len(ring._found) == 10
-
-
 @pytest.mark.damaged
 @pytest.mark.parametrize("damage", [{"scopes": "read root"}, {"scopes": ""}, {"digest": "ÿ"}, {"created_at": "x"}])
 async def test_what_is_stored_of_a_key_and_can_not_be_read_opens_nothing(
@@ -137,25 +126,6 @@ async def test_a_key_of_the_wrong_type_opens_nothing(bench: Bench, clients: Clie
     await bench.client.delete(bench.keys.api_key(id_in(text) or ""))
     await bench.client.rpush(bench.keys.api_key(id_in(text) or ""), "x")
     assert (await (await clients.knowing(text)).get("/queues")).status_code == 401
-
-
-async def test_a_key_costs_one_round_trip_in_five_seconds(store: Store, clients: Clients) -> None:
-    text = (await clients.key("read")).encode()
-    ring = Ring(KEY, store)
-    asked = 0
-    find = store.access.find
-
-    async def counted(key_id: str) -> Any:
-        nonlocal asked
-        asked += 1
-        return await find(key_id)
-
-    store.access.find = counted  # type: ignore[method-assign]
-    for _ in range(100):
-        assert await ring.caller(b"Bearer " + text, "GET", "/jobs") is not None
-        assert await ring.caller(b"Bearer " + text[:-1] + b"!", "GET", "/jobs") is None
-    assert asked == 1
-    assert REMEMBERED_S <= 5
 
 
 async def test_a_revoked_key_is_good_for_as_long_as_it_is_remembered_and_no_longer(
