@@ -44,6 +44,7 @@ class Attempt:
         self._process: Process | None = None
         self._ending: Ending | None = None
         self._why = ""
+        self._blameless = False
         self._timers: list[asyncio.TimerHandle] = []
         self._waiter: asyncio.Future[Any] | None = None
         self._loop = asyncio.get_running_loop()
@@ -61,9 +62,9 @@ class Attempt:
         return self._loop.time() < self.alone_until_s
 
     @property
-    def stopped(self) -> bool:
-        """Whether `stop` ended it: then it is to be released, its outcome says nothing about the command."""
-        return self._ending is Ending.STOP
+    def given_back(self) -> bool:
+        """Whether its job is to be given back: it was ended for a reason that says nothing about its command."""
+        return self._ending is Ending.STOP or (self._ending is Ending.LOSE and self._blameless)
 
     @property
     def ending(self) -> bool:
@@ -104,9 +105,15 @@ class Attempt:
     def lose(self) -> None:
         """Kill the command at once because the job may be running elsewhere by now."""
         if not self.task.done():
-            self._ending = Ending.LOSE
+            self._lost()
             self._signal(signal.SIGKILL)
             self._stop_waiting()
+
+    def _lost(self) -> None:
+        """Note that it is lost: through no fault of its own if a heartbeat that was sent in time was not answered."""
+        since_s = self._executor.unanswered_since_s
+        self._ending = Ending.LOSE
+        self._blameless = not self.started or (since_s is not None and since_s < self.deadline)
 
     async def _run(self) -> Outcome:
         try:
@@ -225,8 +232,10 @@ class Attempt:
         # Before the reap: after it the group's number may be given to somebody else.
         self._guardian.end(self.claim.fence, sweep=late or self._ending is not None)
         status = process.reap()
-        if late and status != 0:
-            self._ending = Ending.LOSE
+        if status == 0 and self._ending is Ending.LOSE:
+            self._ending = None
+        elif late and status != 0:
+            self._lost()
         return status
 
     def _end(self, ending: Ending) -> None:

@@ -59,16 +59,23 @@ class Delivery:
                 return exchanged
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        """Give jobs back unfinished."""
+        """Give jobs back unfinished. During an outage that is tried until it is over, but by no worker that stops."""
+        while (error := await self._release(claims)) is not None:
+            if isinstance(error, CallRefused) or self._stopping.gives_up(reporting=False):
+                for claim in claims:
+                    about = {"job": claim.id, "attempt": claim.attempt, "worker": self._worker}
+                    log.warning("job not given back, the reaper will do it", error=str(error), **about)
+                return
+            await asyncio.sleep(self._trouble(error))
+        for claim in claims:
+            log.info("job given back", job=claim.id, attempt=claim.attempt, worker=self._worker)
+
+    async def _release(self, claims: Sequence[Claim]) -> StoreUnavailable | None:
         try:
             await self._source.release([(claim.id, claim.fence) for claim in claims])
         except StoreUnavailable as error:
-            for claim in claims:
-                about = {"job": claim.id, "attempt": claim.attempt, "worker": self._worker}
-                log.warning("job not given back, the reaper will do it", error=str(error), **about)
-        else:
-            for claim in claims:
-                log.info("job given back", job=claim.id, attempt=claim.attempt, worker=self._worker)
+            return error
+        return None
 
     async def _exchange(self, results: list[Result], request: ClaimRequest | None) -> Exchanged:
         try:

@@ -32,14 +32,14 @@ class Ended:
     def take(self) -> list[Ending]:
         """Take what goes with the next call, bounded in number and bytes; output under way is waited for.
 
-        What was stopped stays for `take_stopped`: as a result it would count as an attempt.
+        What is to be given back stays for `take_given_back`: as a result it would count as an attempt.
         """
         batch: list[Ending] = []
         left: list[Ending] = []
         room = MAX_OUTPUT
         for attempt, outcome in self._waiting:
             size = attempt.output.untaken + len(outcome.result or "")
-            late = attempt.stopped or attempt.claim.fence in self._output.under_way
+            late = attempt.given_back or attempt.claim.fence in self._output.under_way
             if late or len(batch) == MAX_RESULTS or (batch and size > room):
                 left.append((attempt, outcome))
             else:
@@ -48,12 +48,12 @@ class Ended:
         self._waiting = left
         return batch
 
-    def take_stopped(self) -> list[Ending]:
-        """Take those that were stopped because the worker goes: their jobs are to be given back."""
-        stopped = [pair for pair in self._waiting if pair[0].stopped]
-        if stopped:
-            self._waiting = [pair for pair in self._waiting if not pair[0].stopped]
-        return stopped
+    def take_given_back(self) -> list[Ending]:
+        """Take those whose jobs are to be given back."""
+        given_back = [pair for pair in self._waiting if pair[0].given_back]
+        if given_back:
+            self._waiting = [pair for pair in self._waiting if not pair[0].given_back]
+        return given_back
 
 
 def log_answers(

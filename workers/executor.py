@@ -45,6 +45,8 @@ class Executor:
         """Returns the JSON that tells the command of a job (its id) how those ended that it depends on."""
         self.notes: Final = Notes()
         self.scarcity: Final = Scarcity()
+        self.unanswered_since_s: float | None = None
+        """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
         self.environment = allowed_environment(environ)
         self.guardian = Guardian()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)

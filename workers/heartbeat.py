@@ -64,10 +64,13 @@ class Heartbeat:
         """Send one heartbeat. Leases count from before it was sent."""
         held = self._held()
         sent_at = boottime_s()
+        if self._executor.unanswered_since_s is None:
+            self._executor.unanswered_since_s = sent_at
         answer = await self._beat(held)
         beats = answer.attempts
         kept = [fence for _, fence in held if fence in beats and beats[fence] is not Beat.LOST]
         self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
+        self._executor.unanswered_since_s = None
         for job_id, fence in held:
             attempt = self._executor.attempts.get(fence)
             if attempt is None or fence not in beats:

@@ -290,14 +290,14 @@ class Worker:
             del self._held[attempt.claim.fence]
 
     async def _give_back(self) -> None:
-        """Give back what came too late, and the jobs whose commands were stopped because the worker goes."""
+        """Give back what came too late, and jobs whose commands were ended because the worker goes or was cut off."""
         claims, self._unstarted = self._unstarted, []
-        stopped = self._ended.take_stopped()
-        self._forget(stopped)
-        claims += [attempt.claim for attempt, _ in stopped]
+        ended = self._ended.take_given_back()
+        claims += [attempt.claim for attempt, _ in ended]
         if claims:
-            self._allowance.give_back(len(claims))
             await self._delivery.release(claims)
+            self._allowance.give_back(len(claims))
+        self._forget(ended)
 
     async def _listen_for_news(self) -> None:
         """Take what the parked request has got; the same claims come if it is made again, whichever is first."""

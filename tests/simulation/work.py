@@ -26,6 +26,7 @@ class Commands:
     def __init__(self, history: History) -> None:
         self.notes = Notes()
         self.scarcity = Scarcity()
+        self.unanswered_since_s: float | None = None
         self.history = history
         self._attempts: dict[int, Run] = {}
         self.suspects = Suspects({})
@@ -59,7 +60,8 @@ class Run:
         self.deadline = deadline
         self.output = OutputBuffer()
         self.started = True
-        self.stopped = False
+        self.given_back = False
+        self._commands = commands
         self.is_suspect = False
         self._ended_by: Reason | None = None
         self._told = asyncio.Event()
@@ -83,12 +85,16 @@ class Run:
 
     def stop(self, *, now: bool = False) -> None:
         if not self._told.is_set():
-            self.stopped = True
+            self.given_back = True
             self._end(Reason.CANCELLED)
 
     def lose(self) -> None:
-        self.stopped = False
+        self._lost()
         self._end(Reason.WORKER_LOST)
+
+    def _lost(self) -> None:
+        since_s = self._commands.unanswered_since_s
+        self.given_back = since_s is not None and since_s < self.deadline
 
     def _end(self, why: Reason) -> None:
         self._ended_by = why
@@ -119,6 +125,7 @@ class Run:
         if self._ended_by is not None:
             return Outcome(self._ended_by, signal=15)
         if boottime_s() >= self.deadline and (timeout_s < length_s or self.claim.attempt <= int(failures)):
+            self._lost()
             return Outcome(Reason.WORKER_LOST)
         if timeout_s < length_s:
             return Outcome(Reason.TIMEOUT, signal=15)

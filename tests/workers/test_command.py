@@ -181,7 +181,7 @@ async def main():
         for cwd in (None, "/"):
             attempt = executor.start(claim_for("true", cwd=cwd, lease_ms=300), boottime_s() + 100)
             await attempt.wait()
-            print("to be given back:", attempt.stopped)
+            print("to be given back:", attempt.given_back)
 
 asyncio.run(main())
 """
@@ -207,8 +207,8 @@ async def test_running_out_of_descriptors_at_any_point_blames_nobody_and_leaks_n
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         patch = attempt.output.take()
-        assert attempt.stopped or (outcome.reason, patch and patch.data) == (None, b"ok\n")
-        stopped.append(attempt.stopped)
+        assert attempt.given_back or (outcome.reason, patch and patch.data) == (None, b"ok\n")
+        stopped.append(attempt.given_back)
     assert stopped[0]
     assert not stopped[-1]
     assert sorted(map(int, os.listdir("/proc/self/fd"))) == before

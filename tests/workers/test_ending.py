@@ -85,7 +85,7 @@ async def test_a_stopped_attempt_is_marked_for_release(executor: Executor) -> No
     attempt = start(executor, "sleep 60")
     attempt.stop()
     await attempt.wait()
-    assert attempt.stopped
+    assert attempt.given_back
 
 
 async def test_what_is_cancelled_while_its_worker_stops_is_reported_with_its_exit_code(
@@ -97,7 +97,7 @@ async def test_what_is_cancelled_while_its_worker_stops_is_reported_with_its_exi
     attempt.stop()
     attempt.cancel()
     outcome = await attempt.wait()
-    assert (outcome.reason, outcome.exit_code, attempt.stopped) == (Reason.CANCELLED, 5, False)
+    assert (outcome.reason, outcome.exit_code, attempt.given_back) == (Reason.CANCELLED, 5, False)
 
 
 async def test_a_second_stop_does_not_wait_for_the_grace_time(tmp_path: Path, wait_until: WaitUntil) -> None:
@@ -108,7 +108,7 @@ async def test_a_second_stop_does_not_wait_for_the_grace_time(tmp_path: Path, wa
         attempt.stop()
         attempt.stop(now=True)
         await attempt.wait()
-        assert attempt.stopped
+        assert attempt.given_back
 
 
 async def test_what_ended_by_itself_is_not_taken_for_stopped_or_cancelled(executor: Executor) -> None:
@@ -117,7 +117,7 @@ async def test_what_ended_by_itself_is_not_taken_for_stopped_or_cancelled(execut
     attempt.stop()
     attempt.cancel()
     outcome = await attempt.wait()
-    assert (outcome.reason, attempt.stopped) == (Reason.EXIT_CODE, False)
+    assert (outcome.reason, attempt.given_back) == (Reason.EXIT_CODE, False)
 
 
 async def test_a_lost_attempt_is_killed_at_once(tmp_path: Path, wait_until: WaitUntil) -> None:

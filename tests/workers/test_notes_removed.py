@@ -119,4 +119,4 @@ async def test_a_disk_that_stays_full_gives_the_job_back(executor: Executor, mon
         patched.setattr(os, "mkdir", full)
         attempt = executor.start(claim_for("true", fence=2, lease_ms=300), boottime_s() + LEASE_S)
         outcome = await asyncio.wait_for(attempt.wait(), 60)
-        assert (attempt.stopped, outcome.reason) == (True, Reason.WORKER_LOST)
+        assert (attempt.given_back, outcome.reason) == (True, Reason.WORKER_LOST)

@@ -70,7 +70,7 @@ async def test_a_command_that_has_not_begun_when_the_signal_comes_does_not_begin
         attempt = executor.start(claim_for(f"touch {tmp_path}/began", fence=7), boottime_s() + 30)
         signals.append("TERM")
         await attempt.wait()
-        assert (attempt.stopped, attempt.started) == (True, False)
+        assert (attempt.given_back, attempt.started) == (True, False)
     assert not (tmp_path / "began").exists()
 
 
@@ -87,7 +87,7 @@ async def test_a_signal_that_comes_while_a_start_is_prepared_counts(
     async with Executor(kill_grace_s=0.2, halted=lambda: bool(signals)) as executor:
         attempt = executor.start(claim_for(f"touch {tmp_path}/began", fence=7), boottime_s() + 30)
         await attempt.wait()
-        assert (signals, attempt.stopped, attempt.started) == (["TERM"], True, False)
+        assert (signals, attempt.given_back, attempt.started) == (["TERM"], True, False)
     assert not (tmp_path / "began").exists()
 
 

@@ -112,7 +112,7 @@ async def test_a_suspect_that_is_stopped_while_nobody_hears_it_is_not_started(
     await wait_until(lambda: told.begun)
     suspect.stop()
     await suspect.wait()
-    assert (suspect.stopped, suspect.started) == (True, False)
+    assert (suspect.given_back, suspect.started) == (True, False)
 
 
 async def test_a_worker_asked_for_more_jobs_before_it_had_started_a_suspect(gate: Path, wait_until: Until) -> None:
