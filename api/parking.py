@@ -1,13 +1,12 @@
 """Claim requests that wait: a thousand of them share one inbox in Redis, and so one connection that listens to it.
 
-A request that finds nothing is parked in Redis under this process's inbox (see `lua/claim.lua`). News bring what a
-submission claimed for it, or the hint to look again. However it ends (answered, timed out, client gone, server
-stopping), it is parked no longer then, and what it got goes to its client or back.
+A request that finds nothing is parked in Redis under this process's inbox (see `lua/claim.lua`), which brings the name
+of its worker when there may be something; it is made again then. However it ends (answered, timed out, client gone,
+server stopping), it is parked no longer then, and what it got goes to its client or back.
 """
 
 import asyncio
 import random
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from api.outages import OutageWatch
 from workers.redis_source import RedisSource
 from workron import ids
 from workron.errors import StoreUnavailable
-from workron.exchange import News
 from workron.models import Claim, Claimed, ClaimRequest
 from workron.signals import happens
 from workron.store import Store
@@ -27,10 +25,6 @@ _LONGEST_PARK_S: Final = 60.0
 _MOST_LOOKS: Final = 20
 """So often a request that does not wait looks again where a call has not seen all of a queue."""
 _AGAIN_S: Final = 0.2
-_ANSWERED_S: Final = 5.0
-"""News about a request may come so long after its answer."""
-
-Key = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,15 +35,16 @@ class Waiter:
     repeatable: bool
     """Its client knows the request id, and may make it again."""
     heard: asyncio.Event = field(default_factory=asyncio.Event)
-    claims: tuple[Claim, ...] = ()
+    answered: bool = False
+    """Its claims are on their way to this client, or with those of a copy to another one."""
     left: bool = False
     """The client has gone."""
     watching: asyncio.Task[None] | None = None
     """Notices that it goes, once there is something to wait for."""
 
-    @property
-    def key(self) -> Key:
-        return self.request.worker, self.request.request_id
+    def is_copy(self, other: "Waiter") -> bool:
+        """Whether both carry the same claim request."""
+        return other is not self and other.request.request_id == self.request.request_id
 
 
 class Parking:
@@ -63,7 +58,6 @@ class Parking:
         self._outages = outages
         self._waiters: dict[str, list[Waiter]] = {}
         """Whoever is to be answered, by worker."""
-        self._answered: OrderedDict[Key, float] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._at_the_stop: asyncio.Task[None] | None = None
@@ -98,7 +92,7 @@ class Parking:
             claimed = await self._look(waiter, ends_at)
         except StoreUnavailable:
             if not waiter.repeatable:  # the claims may have been made, and only the reply be lost
-                self._spawn(self._withdraw(waiter.request))
+                self._spawn(self._end(waiter))
             raise
         if claimed.claims or not claimed.parked:
             return claimed.claims
@@ -107,17 +101,16 @@ class Parking:
 
     async def give_up(self, waiter: Waiter) -> None:
         """Take the request back, and what it has got: its answer can't be delivered."""
-        others = any(other.key == waiter.key for other in self._waiters[waiter.request.worker] if other is not waiter)
-        if not others and waiter.key not in self._answered:
-            with self._outages.outlasted():  # the reaper finds what nobody has taken
-                await self._store.attempts.withdraw(waiter.request)
+        if not waiter.answered and not self._copies(waiter):
+            await self._end(waiter)
 
     def answered(self, waiter: Waiter) -> None:
         """Note that the claims are on their way to the client."""
-        now = self._loop.time()
-        self._answered[waiter.key] = now
-        while now - next(iter(self._answered.values())) > _ANSWERED_S:
-            self._answered.popitem(last=False)
+        for one in (waiter, *self._copies(waiter)):
+            one.answered = True
+
+    def _copies(self, waiter: Waiter) -> list[Waiter]:
+        return [other for other in self._waiters[waiter.request.worker] if waiter.is_copy(other)]
 
     async def aclose(self) -> None:
         if self._due is not None:
@@ -134,21 +127,20 @@ class Parking:
             if park_ms:
                 self._listen()
             request = replace(waiter.request, park_ms=park_ms)
-            claimed = (await self.source.exchange(request.worker, (), request)).claimed
+            claimed = await self._store.attempts.claim(request)
             looks += 1
-            if claimed.answered or not claimed.more or (looks >= _MOST_LOOKS and not park_ms):
+            if claimed.answered or not claimed.more or looks >= _MOST_LOOKS:
                 self._note_due(claimed)
                 return claimed
 
     async def _wait(self, waiter: Waiter, ends_at: float) -> tuple[Claim, ...]:
         while True:
             await happens(waiter.heard, within_s=ends_at - self._loop.time())
-            if waiter.claims:
-                return waiter.claims
             if waiter.left:
                 return ()
             if self._stopping.is_set() or self._loop.time() >= ends_at:
-                return await self._end(waiter)
+                await self.give_up(waiter)
+                return ()
             try:
                 claimed = await self._look(waiter, ends_at)
             except StoreUnavailable as error:
@@ -157,15 +149,13 @@ class Parking:
                 waiter.heard.clear()
                 self._loop.call_later(_AGAIN_S * random.uniform(3, 6), waiter.heard.set)  # noqa: S311 - jitter
                 continue
-            if claimed.answered:
+            if claimed.answered or not claimed.parked:
                 return claimed.claims
 
-    async def _end(self, waiter: Waiter) -> tuple[Claim, ...]:
-        """Be parked no longer, and return what came in the last moment."""
-        last = replace(waiter.request, limit=0)
-        with self._outages.outlasted():
-            return waiter.claims or (await self.source.exchange(last.worker, (), last)).claimed.claims
-        return ()
+    async def _end(self, waiter: Waiter) -> None:
+        """Have the request parked no longer, and what it has got given back."""
+        with self._outages.outlasted():  # a parked one ends by itself, and the reaper finds what nobody has taken
+            await self._store.attempts.claim(replace(waiter.request, limit=0))
 
     async def _watch(self, waiter: Waiter, left: Callable[[], Awaitable[None]]) -> None:
         await left()
@@ -183,16 +173,17 @@ class Parking:
         self._rouse()
 
     async def _hear_all(self) -> None:
-        # A wait for news is never given up half way: what it had popped would be lost.
-        while self._waiters:
-            try:
-                news = await self.source.news(self._inbox)
-            except StoreUnavailable as error:
-                self._outages.failed(error)
-                await self._come_back()
-                continue
-            if news is not None:
-                self._hear(news)
+        # A wait is never given up half way: the name that it had popped would be lost.
+        async with self._store.attempts.own_connection() as waiting:
+            while self._waiters:
+                try:
+                    worker = await self._store.attempts.woken(self._inbox, waiting)
+                except StoreUnavailable as error:
+                    self._outages.failed(error)
+                    await self._come_back()
+                    continue
+                for waiter in self._waiters.get(worker or "", ()):
+                    waiter.heard.set()
 
     async def _come_back(self) -> None:
         """Wait until the store answers; then all look again, for what was parked may be gone."""
@@ -208,22 +199,8 @@ class Parking:
             for waiter in waiters:
                 waiter.heard.set()
 
-    def _hear(self, news: News) -> None:
-        key = news.worker, news.request_id
-        concerned = [waiter for waiter in self._waiters.get(news.worker, ()) if waiter.key == key]
-        for waiter in concerned:
-            waiter.claims = waiter.claims or news.claims
-            waiter.heard.set()
-        if not concerned and key not in self._answered:
-            request = ClaimRequest(news.worker, (), 0, news.request_id, inbox=self._inbox)
-            self._spawn(self._withdraw(request))
-
-    async def _withdraw(self, request: ClaimRequest) -> None:
-        with self._outages.outlasted():
-            await self._store.attempts.withdraw(request)
-
     def _note_due(self, claimed: Claimed) -> None:
-        """Have due jobs made pending in time, once for all who wait: their news come from that."""
+        """Have due jobs made pending in time, once for all who wait: they are woken by that."""
         if not claimed.parked or claimed.next_due_in_ms is None:
             return
         due_at = self._loop.time() + claimed.next_due_in_ms / 1000

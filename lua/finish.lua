@@ -6,11 +6,11 @@
 -- ARGV[1]  worker        name of the worker
 -- ARGV[2]  request       claim request `<incarnation>:<counter>`, '' to claim nothing
 -- ARGV[3]  queues        names with spaces between, the first one first
--- ARGV[4]  limit         most jobs to claim, 0..150
+-- ARGV[4]  limit         most jobs to claim, 0..150; 0: end the request (see claim)
 -- ARGV[5]  lease_ms      length of the lease, ms
 -- ARGV[6]  floor         highest fence that the caller has seen
 -- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
--- ARGV[8]  inbox         name of the list that tells of a parked request's claims (see claim)
+-- ARGV[8]  inbox         name of the list that wakes a parked worker (see claim)
 -- ARGV[9]  begins        1: the worker says when the command of a suspect begins, 0: it does not (see claim)
 -- ARGV[10]  retry_ms     wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
 -- ARGV[11]  retry_max_ms  longest wait between two attempts, ms, of such jobs

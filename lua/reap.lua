@@ -22,7 +22,6 @@
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local TO_TAKE_MS = 1000 -- who lives takes claims out of its inbox at once
 local MOST_LOST = 1000 -- so many of the workers that are lost are shown
 local FORGOTTEN = 100 -- and so many of them go in one pass
 
@@ -160,29 +159,6 @@ local function look_at(id, till)
   end
 end
 
--- Claims that were handed to a worker which does not take them out of its inbox: it has gone.
-local function take_back(entry)
-  local inbox, about = string.match(entry, '^(%S+) (.+)$')
-  for _, news in ipairs(redis.call('LRANGE', P .. 'inbox:' .. inbox, '0', '-1')) do
-    if string.sub(news, 1, #about + 1) == about .. ' ' then
-      redis.call('LREM', P .. 'inbox:' .. inbox, '1', news)
-      for id, fence in string.gmatch(string.match(news, '^[^\n]*', #about + 2), '(%S+) (%S+)') do
-        if not pcall(give_back, id, fence) then
-          quarantine(id)
-        end
-      end
-    end
-  end
-end
-
-local function take_back_undelivered()
-  local handed = redis.call('ZRANGEBYSCORE', P .. 'handed', '-inf', int(NOW - TO_TAKE_MS), 'LIMIT', '0', '20')
-  for _, entry in ipairs(handed) do
-    pcall(take_back, entry) -- what is damaged waits for the end of its lease
-    redis.call('ZREM', P .. 'handed', entry)
-  end
-end
-
 -- Forget workers that have been silent for an hour, and of those that are lost all but the last ones: a worker that is
 -- started again and again as its jobs kill it leaves many.
 local function forget_workers()
@@ -212,7 +188,6 @@ for at = 1, #due, 2 do
 end
 local more = look_at_last() or #due == 2 * limit
 flush()
-pcall(take_back_undelivered) -- its key may be damaged: what was taken back by then is written below
 forget_workers()
 flush()
 return { 'REAPED', undone, beat, requeued, ended, alive, put_off, more and 1 or 0, unpack(taken) }

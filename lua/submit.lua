@@ -1,5 +1,5 @@
 -- submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core history timers unique slots concurrency ends edges arrays workflows gates expiry rows claims schedules submissions limits conflicts
+-- uses: core history timers unique slots concurrency ends edges arrays workflows expiry schedules submissions limits conflicts
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
@@ -39,28 +39,10 @@ local function erase(jobs)
   end
 end
 
-local fresh = {} -- queue → jobs of this call that wait for nothing
-local mixed = {} -- queue → true: others of this call stand in its lists already, so that these go there, too, in their order
-
--- Have jobs of a queue stand in its lists in the order in which they came, also those that were to be handed out.
-local function mix(queue)
-  for _, job in ipairs(fresh[queue] or {}) do
-    enter(job, 'pending')
-  end
-  fresh[queue], mixed[queue] = nil, true
-end
-
 local function enter_jobs(jobs)
   local ids, queues = {}, {}
   for _, job in ipairs(jobs) do
-    if job.status == 'pending' and not job.holds and not mixed[job.queue] then
-      append(fresh, job.queue, job)
-    else
-      if job.status == 'pending' and not string.find(job.holds or '', 'c', 1, true) then -- these come later: see slots
-        mix(job.queue)
-      end
-      arrive(job, job.broken and 'blocked' or job.status)
-    end
+    arrive(job, job.broken and 'blocked' or job.status)
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
@@ -183,9 +165,6 @@ while ARGV[at] do
   local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind
-end
-for queue, jobs in pairs(fresh) do
-  hand_out(queue, jobs, queue_row(queue).ready)
 end
 flush()
 if replaced_any then

@@ -9,7 +9,7 @@ from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.worker import Worker
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, Kept, News
+from workron.exchange import Exchanged, Kept
 from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
@@ -39,7 +39,9 @@ class Scripted:
         self.results: list[list[Result]] = []
         self.released: list[tuple[str, int]] = []
         self.written: list[OutputPatch] = []
-        self.inbox: asyncio.Queue[News] = asyncio.Queue()
+        self.waits: list[ClaimRequest] = []
+        self.woken: asyncio.Queue[Claimed] = asyncio.Queue()
+        """What those get that wait."""
         self.asked: asyncio.Queue[tuple[str, str, int]] = asyncio.Queue()
         self.writing = asyncio.Event()
         self.writing.set()
@@ -95,8 +97,12 @@ class Scripted:
     async def parents(self, job_id: str) -> list[Parent]:
         return []
 
-    async def news(self, worker: str) -> News | None:
-        return await self.inbox.get()
+    async def wait(self, request: ClaimRequest) -> Claimed:
+        self.waits.append(request)
+        return await self.woken.get()
+
+    def wake(self, *claims: Claim) -> None:
+        self.woken.put_nowait(Claimed(claims, answered=bool(claims), parked=not claims))
 
     def request_id(self) -> str:
         """The id of the last claim request."""

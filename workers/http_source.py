@@ -1,8 +1,8 @@
 """Jobs from the API over HTTP, for machines that must not see Redis. Nothing here needs it installed.
 
-A claim request that finds nothing becomes a long poll; its answer comes as news, as from Redis. While it is open,
-results travel without a claim: the poll has the request. It carries the same request id as the call before it, so
-whichever answer is lost, the next call with that id gets the claims.
+A claim request that finds nothing becomes a long poll. While it is open, results travel without a claim: the poll has
+the request. It carries the same request id as the call before it, so whichever answer is lost, the next call with that
+id gets the claims.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 import httpx2
 import orjson
 
-from workers.guardian import boottime_s
-from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, StoreUnavailable, WorkronError
-from workron.exchange import MAX_RESULTS, Exchanged, Kept, News
+from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, WorkronError
+from workron.exchange import MAX_RESULTS, Exchanged, Kept
 from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
@@ -69,10 +68,8 @@ class HttpSource:
         self._worker = ""
         self._known = asyncio.Event()
         """Set when the name of the worker is known."""
-        self._poll: asyncio.Task[None] | None = None
         self._polled = ""
-        """Id of the request that the poll waits for."""
-        self._news: asyncio.Queue[News | StoreUnavailable] = asyncio.Queue()
+        """Id of the request that a poll waits for."""
 
     @classmethod
     async def connect(cls, url: str, key: str | None) -> Self:
@@ -95,17 +92,13 @@ class HttpSource:
 
     async def exchange(self, worker: str, results: Sequence[Result], request: ClaimRequest | None) -> Exchanged:
         self._name(worker)
-        if request is not None and request.limit and self._waits_for(request):
-            finished = await self._exchange(results, None) if results else _NOTHING
-            return Exchanged(finished.finished, Claimed(parked=True), propagating=False)
+        polled = request is not None and request.request_id == self._polled
+        if request is None or request.limit == 0 or polled:  # of a poll that was given up the server takes back all
+            finished = (await self._exchange(results, None)).finished if results else []
+            return Exchanged(finished, Claimed(parked=polled), propagating=False)
         exchanged = await self._exchange(results, request)
         claimed = exchanged.claimed
-        if request is None or claimed.more or claimed.answered:
-            return exchanged
-        if request.limit == 0:
-            return Exchanged(exchanged.finished, Claimed(await self._end_poll()), propagating=False)
-        if request.park_ms:
-            self._poll, self._polled = asyncio.create_task(self._wait(request)), request.request_id
+        if request.park_ms and not (claimed.more or claimed.answered):
             claimed = Claimed(parked=True)  # when scheduled jobs are due is the server's care then
         return Exchanged(exchanged.finished, claimed, propagating=False)
 
@@ -159,11 +152,23 @@ class HttpSource:
         answer = await self._send("GET", f"/jobs/{quote(job_id, safe='')}/parents")
         return [_parent(parent) for parent in answer["data"]]
 
-    async def news(self, worker: str) -> News | None:
-        news = await self._news.get()
-        if isinstance(news, StoreUnavailable):
-            raise news
-        return news if news.worker == worker else None
+    async def wait(self, request: ClaimRequest) -> Claimed:
+        wait_s = min(request.park_ms / 1000, _LONGEST_WAIT_S)
+        document = {
+            "worker_id": request.worker,
+            "queues": list(request.queues),
+            "limit": min(request.limit, MAX_RESULTS),
+            "wait": wait_s,
+            "request_id": request.request_id,
+            "begins": request.begins,
+        }
+        self._polled = request.request_id
+        try:
+            answer = await self._send("POST", "/claims", document, wait_s=wait_s)
+        finally:
+            self._polled = ""
+        claims = tuple(map(_claim, answer["data"]))
+        return Claimed(claims, answered=bool(claims))
 
     async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         await self._known.wait()
@@ -176,13 +181,7 @@ class HttpSource:
                 yield self._worker, "", 0
 
     async def aclose(self) -> None:
-        if self._poll is not None:
-            self._poll.cancel()
-            await asyncio.wait([self._poll])
         await self._http.aclose()
-
-    def _waits_for(self, request: ClaimRequest) -> bool:
-        return self._poll is not None and not self._poll.done() and self._polled == request.request_id
 
     def _name(self, worker: str) -> None:
         self._worker = worker
@@ -198,38 +197,6 @@ class HttpSource:
         due_ms = None if answer["next_due"] is None else math.ceil(answer["next_due"] * 1000)
         claimed = Claimed(claims, more=answer["more"], next_due_in_ms=due_ms, answered=bool(claims) or answer["spent"])
         return Exchanged([_finished(one) for one in answer["results"]], claimed, propagating=False)
-
-    async def _wait(self, request: ClaimRequest) -> None:
-        """Have a request wait at the server, and make news of its answer."""
-        wait_s = min(request.park_ms / 1000, _LONGEST_WAIT_S)
-        asked_at_s = boottime_s()
-        document = {
-            "worker_id": request.worker,
-            "queues": list(request.queues),
-            "limit": min(request.limit, MAX_RESULTS),
-            "wait": wait_s,
-            "request_id": request.request_id,
-            "begins": request.begins,
-        }
-        try:
-            answer = await self._send("POST", "/claims", document, wait_s=wait_s)
-        except StoreUnavailable as error:
-            self._news.put_nowait(error)
-            return
-        claims = tuple(map(_claim, answer["data"]))
-        self._news.put_nowait(News(request.worker, request.request_id, claims, asked_at_s))
-
-    async def _end_poll(self) -> tuple[Claim, ...]:
-        """Hang up, and return what has come before: the server takes back what is on its way."""
-        if self._poll is None:
-            return ()
-        self._poll.cancel()
-        await asyncio.wait([self._poll])
-        claims: tuple[Claim, ...] = ()
-        while not self._news.empty():
-            news = self._news.get_nowait()
-            claims += news.claims if isinstance(news, News) else ()
-        return claims
 
     async def _send(
         self,
@@ -269,9 +236,6 @@ class HttpSource:
 
 class NotTheApi(ApiAway):
     """Somebody else answered, a proxy that has lost its way. In the middle of life that passes."""
-
-
-_NOTHING: Final = Exchanged([], Claimed(), propagating=False)
 
 
 def _detail(response: httpx2.Response) -> str:

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, suppress
 
 from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, Kept, News
+from workron.exchange import Exchanged, Kept
 from workron.fleet import Beats
-from workron.models import ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
+from workron.models import Claimed, ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 from workron.store import Store
 
 
@@ -59,10 +59,10 @@ class RedisSource:
     async def parents(self, job_id: str) -> list[Parent]:
         return await self._store.attempts.parents(job_id)
 
-    async def news(self, worker: str) -> News | None:
+    async def wait(self, request: ClaimRequest) -> Claimed:
         if self._inbox is None:
             self._inbox = await self._waiting.enter_async_context(self._store.attempts.own_connection())
-        return await self._store.attempts.news(worker, self._inbox)
+        return await self._store.attempts.wait(request, self._inbox, self.lease_ms / 3000)
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         return self._store.attempts.cancels()

@@ -16,10 +16,8 @@ class Requests:
         self._number = 1
         self.park_ms: Final = park_ms
         """How long a request that finds nothing stays parked; 0: it does not."""
-        self.asked_at = 0.0
-        """When the present request was sent the last time, as by `boottime_s`."""
-        self.parked_at: float | None = None
-        """When it was sent to be parked; None while it is not known to be."""
+        self.parked: ClaimRequest | None = None
+        """The present request as it is parked; None while it is not known to be."""
         self.reserved = 0
         """Slots that the call under way may fill beyond those it frees."""
         self.open = 0
@@ -31,19 +29,14 @@ class Requests:
 
     def make(self, limit: int) -> ClaimRequest | None:
         """Return the present request for so many jobs; for none of them only to end its parking."""
-        if limit == 0 and self.parked_at is None:
+        if limit == 0 and self.parked is None:
             return None
         self.open = max(self.open, limit)
         park_ms = self.park_ms if limit else 0
         return ClaimRequest(self._worker, self._turns.order(), limit, self.id, park_ms, begins=True)
 
-    def served(self) -> float:
-        """Go on to the next request; returns since when, at the earliest, the claims of this one are leased.
-
-        One that was parked may have got them before it was sent the last time.
-        """
-        since = self.asked_at if self.parked_at is None else self.parked_at
+    def served(self) -> None:
+        """Go on to the next request."""
         self._number += 1
-        self.parked_at = None
+        self.parked = None
         self.open = 0
-        return since

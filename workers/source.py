@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from workron.exchange import Exchanged, Kept, News
+from workron.exchange import Exchanged, Kept
 from workron.fleet import Beats
-from workron.models import ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
+from workron.models import Claimed, ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 
 
 class JobSource(Protocol):
@@ -44,8 +44,11 @@ class JobSource(Protocol):
     async def parents(self, job_id: str) -> list[Parent]:
         """Return how the jobs ended that this one depends on, with their results."""
 
-    async def news(self, worker: str) -> News | None:
-        """Wait for news of a parked request; None when some time has passed without any."""
+    async def wait(self, request: ClaimRequest) -> Claimed:
+        """Claim for a parked request as soon as there may be something, or after a part of the lease.
+
+        Given up, it is to be ended by an exchange with a limit of 0.
+        """
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         """Yield (worker, job, fence) of running attempts that are to be cancelled.

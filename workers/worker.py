@@ -2,7 +2,7 @@
 
 One call carries results to the store and new claims back (`_exchange`); what ends while it is under way goes with the
 next one, which is sent before the claims that came are started: the server works while the worker does. A request that
-finds nothing is parked in the store, which then claims for the worker as soon as there is work (`_listen_for_news`).
+finds nothing is parked in the store, and made again as soon as there is work (`_listen`).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from workers.suspects import is_suspect
 from workers.turns import Turns
 from workron import ids
 from workron.errors import ApiRefuses, StoreUnavailable
-from workron.exchange import MAX_RESULTS, News
+from workron.exchange import MAX_RESULTS
 from workron.fleet import Drain
 from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
 from workron.outage import Outage
@@ -43,7 +43,7 @@ FEW_SLOTS: Final = 16
 MANY_SLOTS: Final = 64
 """With so many slots a second call may be under way."""
 PARK_AGAIN_S: Final = 0.001
-"""Who was handed jobs asks for more after this time: a result that comes sooner takes the request along."""
+"""A worker that got fewer jobs than it can take asks again after this time: a result that comes sooner goes along."""
 
 _CUT_OFF: Final = Outcome(Reason.WORKER_LOST, error="the worker was ended while it ran")
 
@@ -74,8 +74,11 @@ class Worker:
         self._unstarted: list[Claim] = []
         """Claims that came too late, to be given back."""
         self._look = True
-        self._told = False
         """Whether there may be work for free slots."""
+        self._parked = asyncio.Event()
+        """Set while the first request is parked."""
+        self._waiting: asyncio.Task[None] | None = None
+        """Waits for what that gets."""
         self._look_timer: asyncio.TimerHandle | None = None
         self._calls = 0
         """Calls under way."""
@@ -106,7 +109,7 @@ class Worker:
             self._heartbeat.run(),
             self._output.run(self._held.values()),
             self._cancels.run(),
-            self._listen_for_news(),
+            self._listen(),
             self._end_when_empty(),
         )
         serving, *others = [asyncio.create_task(loop) for loop in loops]
@@ -149,7 +152,7 @@ class Worker:
         while True:
             self._changed.clear()
             await self._give_back()
-            parked = self._first.parked_at is not None
+            parked = self._first.parked is not None
             if self._allowance.left <= 0 and not self._busy():
                 self.stop()
             if self._stopping.begun and not (self._busy() or parked):
@@ -191,18 +194,18 @@ class Worker:
         """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.take_output()) for a, outcome in batch]
         wanted = self._wanted(requests, len(batch))
+        if wanted == 0 and requests.parked is not None and self._waiting is not None:
+            await end([self._waiting])  # before its request is ended: what it gets after that would be nobody's
         request = requests.make(wanted)
         requests.reserved = max(0, wanted - len(batch))
-        requests.asked_at = sent_at = boottime_s()  # leases count from the first try: it may have made the claims
+        sent_at = boottime_s()  # leases count from the first try: it may have made the claims
         self._calls += 1
-        if requests is self._first and request is not None:
-            self._told = False
         exchanged = await self._delivery.exchange(results, request)
         self._calls -= 1
         requests.reserved = 0
         self._forget(batch)
         if exchanged is None:
-            requests.parked_at = None  # what it may get is found in the inbox, by us or by the reaper
+            self._note_parked(requests, None)
             return
         if request is not None:
             self._accept(requests, request, exchanged.claimed, sent_at)
@@ -210,17 +213,17 @@ class Worker:
 
     def _accept(self, requests: Requests, request: ClaimRequest, claimed: Claimed, sent_at: float) -> None:
         """Start what was claimed, but after the next call is sent; note whether and when to look for more."""
-        if request.request_id != requests.id:  # it was parked before; news brought the same claims meanwhile
+        if request.request_id != requests.id:  # another call of this request has brought its claims meanwhile
             self._look_again()
             return
         requests.open = request.limit if claimed.parked else 0
         got_all = 0 < len(claimed.claims) == request.limit
         self._plenty = got_all
         if claimed.answered:
-            sent_at = requests.served()  # it may have got them while it was parked
+            requests.served()
+        self._note_parked(requests, request if claimed.parked else None)
         if requests is self._first:
-            requests.parked_at = sent_at if claimed.parked else None
-            self._look = self._told or claimed.more or got_all
+            self._look = claimed.more or got_all
             self._look_later(claimed)
         if claimed.claims:
             self._allowance.take(len(claimed.claims))
@@ -231,11 +234,17 @@ class Worker:
                 asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
     def _look_later(self, claimed: Claimed) -> None:
-        """Look again when a job is due or the request is parked no longer; soon, if it got something and so is not."""
-        wait_s = self._first.park_ms / 1000 if claimed.parked else PARK_AGAIN_S
+        """Look again when a job is due; soon, if the request is not parked."""
+        wait_s = None if claimed.parked else PARK_AGAIN_S
         if claimed.next_due_in_ms is not None:
-            wait_s = min(wait_s, claimed.next_due_in_ms / 1000)
+            due_s = claimed.next_due_in_ms / 1000
+            wait_s = due_s if wait_s is None else min(wait_s, due_s)
         self._look_in(wait_s)
+
+    def _note_parked(self, requests: Requests, request: ClaimRequest | None) -> None:
+        requests.parked = request
+        if requests is self._first:
+            (self._parked.clear if request is None else self._parked.set)()
 
     def _start_late(self, claims: Sequence[Claim], sent_at: float) -> None:
         self._starting -= len(claims)
@@ -299,31 +308,35 @@ class Worker:
             self._allowance.give_back(len(claims))
         self._forget(ended)
 
-    async def _listen_for_news(self) -> None:
-        """Take what the parked request has got; the same claims come if it is made again, whichever is first."""
+    async def _listen(self) -> None:
+        """Have the first request wait while it is parked."""
         while True:
+            await self._parked.wait()
+            if (request := self._first.parked) is None:
+                continue
+            self._waiting = asyncio.create_task(self._wait(request))
             try:
-                news = await self._source.news(self.id)
-            except ApiRefuses as error:
-                await asyncio.sleep(self._delivery.waits_refused(error))
-            except StoreUnavailable as error:
-                self._outage.failed(error)
-                await asyncio.sleep(0.5)
-                self._look_again()
-            else:
-                if news is not None:
-                    self._delivery.waits_accepted()
-                    self._hear(news)
+                await asyncio.wait([self._waiting])
+                if not self._waiting.cancelled():
+                    self._waiting.result()
+            finally:
+                await end([self._waiting])
 
-    def _hear(self, news: News) -> None:
-        if not news.claims:
-            self._told = True  # also if the answer "parked" is still on its way
+    async def _wait(self, request: ClaimRequest) -> None:
+        """Take what a parked request gets; the same claims come if it is made again, whichever is first."""
+        sent_at = boottime_s()
+        try:
+            claimed = await self._source.wait(request)
+        except ApiRefuses as error:
+            await asyncio.sleep(self._delivery.waits_refused(error))
+        except StoreUnavailable as error:
+            self._outage.failed(error)
+            await asyncio.sleep(0.5)
             self._look_again()
-        elif news.request_id == self._first.id:
-            self._allowance.take(len(news.claims))
-            since = self._first.served()
-            self._start(news.claims, news.asked_at_s or since)
-            self._look_in(PARK_AGAIN_S)
+        else:
+            self._delivery.waits_accepted()
+            self._accept(self._first, request, claimed, sent_at)
+            self._changed.set()
 
     def _held_pairs(self) -> list[tuple[str, int]]:
         return [(attempt.claim.id, fence) for fence, attempt in self._held.items()]

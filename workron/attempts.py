@@ -11,9 +11,10 @@ import orjson
 from workron import decode
 from workron.connection import BLOCK_S, Connection
 from workron.errors import NotFound, StoreUnavailable
-from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept, News
+from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept
 from workron.fleet import Beats, Drain
 from workron.keys import Keys
+from workron.lane import Command
 from workron.models import (
     TERMINAL,
     Beat,
@@ -53,7 +54,11 @@ class Attempts:
         """Results of claims that could not be read, on their way to the next call."""
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones anew."""
+        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones anew.
+
+        A limit of 0 ends the request: it is parked no longer, and what it has got is given back, unless it was made
+        again through another inbox.
+        """
         reply = await self._scripts.claim(**self._claim_args(request))
         return await self._claimed(reply[0], reply[1], reply[2:])
 
@@ -179,15 +184,6 @@ class Attempts:
             states += [None if word == b"LOST" else Status(word.decode()) for word in reply[1:]]
         return states
 
-    async def withdraw(self, request: ClaimRequest) -> bool:
-        """Take back a claim request whose answer can't be delivered, with what it has got.
-
-        Answers whether it was: made again through another inbox it is left alone.
-        """
-        inbox = request.inbox or request.worker
-        reply = await self._scripts.withdraw(request.worker, request.request_id, inbox, " ".join(request.queues))
-        return bool(reply[0] == b"WITHDRAWN")
-
     async def write_output(self, patches: Sequence[tuple[str, int | Unfenced, OutputPatch]]) -> list[Kept]:
         """Store what running attempts (id, fence) have written since the last call; answers in this order."""
         flat: list[Arg] = []
@@ -210,16 +206,22 @@ class Attempts:
             at = reply[1]
         return found
 
-    async def news(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> News | None:
-        """Wait for news of parked requests; None after the time (at most `BLOCK_S`)."""
-        popped = await waiting.call("BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S)), repeat=False)
-        if not popped:
-            return None
-        try:
-            worker, request_id, rows = decode.news(popped[1])
-        except ValueError:  # somebody else wrote into it: whoever waits looks for itself
-            return News(inbox, "")
-        return News(worker, request_id, await self.tokens.equip(self._readable(rows)))
+    async def wait(self, request: ClaimRequest, waiting: Connection, timeout_s: float) -> Claimed:
+        """Make a parked request again as soon as it is woken, or after the time: on the server right behind that.
+
+        `waiting` is a connection of its own.
+        """
+        behind = waiting, self._woken_by(request.inbox or request.worker, timeout_s)
+        reply = await self._scripts.claim(**self._claim_args(request), behind=behind)
+        return await self._claimed(reply[0], reply[1], reply[2:])
+
+    async def woken(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> str | None:
+        """Wait for the next worker whose parked request may find something; None after the time."""
+        popped = await waiting.call(*self._woken_by(inbox, timeout_s), repeat=False)
+        return popped[1].decode("utf-8", "replace") if popped else None
+
+    def _woken_by(self, inbox: str, timeout_s: float) -> Command:
+        return "BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S))
 
     @asynccontextmanager
     async def own_connection(self) -> AsyncIterator[Connection]:

@@ -154,6 +154,22 @@ class Connection:
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
         return answers
 
+    async def behind(self, waiting: Command, command: Command) -> Any:
+        """Run a command as soon as one that blocks has been answered, in the same round trip; an error is returned.
+
+        On a connection of its own: given up, neither of them is run any more.
+        """
+        try:
+            waited, answer = await self._within_budget(lambda: self._execute_all([waiting, command]), False)
+        finally:
+            if self._lane is not None and self._lane.busy:
+                self._lane.close()
+        if isinstance(waited, Exception):
+            raise self._failed(waited) from waited
+        if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
+            raise self._failed(answer) from answer
+        return answer
+
     async def _execute(self, command: Command) -> Any:
         if self._place is None:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call] # redis-py

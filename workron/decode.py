@@ -1,7 +1,7 @@
 """From Redis' replies to the nouns of `models`."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -222,29 +222,6 @@ def _strings(found: Any) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise TypeError(f"{found!r:.100} is no list of strings")
     return found
-
-
-def news(data: bytes) -> tuple[str, str, list[list[bytes | None]]]:
-    """What an inbox brings: worker, request id, and the rows of its claims (see `lua/claim.lua`)."""
-    head, _, packed = data.partition(b"\n")
-    worker, request_id, *held = head.decode().split(" ")
-    values = list(_unpacked(packed))
-    width = len(values) * 2 // len(held) if held else 1
-    return worker, request_id, [values[at : at + width] for at in range(0, len(values), width)]
-
-
-def _unpacked(packed: bytes) -> Iterator[bytes | None]:
-    """The values of a sequence of `<length>:<bytes>`, None for `-`."""
-    at = 0
-    while at < len(packed):
-        if packed[at : at + 1] == b"-":
-            yield None
-            at += 1
-        else:
-            colon = packed.index(b":", at)
-            end = colon + 1 + int(packed[at:colon])
-            yield packed[colon + 1 : end]
-            at = end
 
 
 _WRONG_CLOCK_MS: Final = 60_000

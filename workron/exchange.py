@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from workron.models import Claim, Claimed, Finished
+from workron.models import Claimed, Finished
 
 MAX_RESULTS: Final = 150
 """Results, and claims, in one call."""
@@ -19,17 +19,6 @@ class Exchanged:
     finished: list[Finished]
     claimed: Claimed
     propagating: bool
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """What a parked request is told: its claims, or none of them: look for yourself."""
-
-    worker: str
-    request_id: str
-    claims: tuple[Claim, ...] = ()
-    asked_at_s: float | None = None
-    """When the request was sent that got them, in seconds as by `boottime_s`; None: as the worker knows itself."""
 
 
 class Kept(StrEnum):

@@ -66,7 +66,7 @@ class Keys:
         return f"{self.prefix}queue:{queue}:parked"
 
     def inbox(self, name: str) -> str:
-        """The list by which a waiting worker is told."""
+        """The list by which waiting workers are woken."""
         return f"{self.prefix}inbox:{name}"
 
     def worker(self, worker: str) -> str:

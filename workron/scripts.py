@@ -19,12 +19,13 @@ from redis.exceptions import NoScriptError
 
 from workron.connection import Connection
 from workron.keys import Keys
+from workron.lane import Command
 
 Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "begin", "heartbeat", "release", "withdraw", "cancel", "stop", "retry", "reap", "promote",
+    {"claim", "finish", "begin", "heartbeat", "release", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
      "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
      "revoke", "discard", "show", "follow"}
@@ -82,11 +83,14 @@ class Scripts:
             if dot and kind == "lua":
                 self._loaded[name] = Script.load(name, shebang=self._shebang)
 
-    async def _run(self, name: str, *args: Arg, repeat: bool = True, on: Connection | None = None) -> Any:
-        connection = on or self._connection
+    def _script(self, name: str) -> Script:
         script = self._loaded.get(name)
         if script is None:
             script = self._loaded[name] = Script.load(name, shebang=self._shebang)
+        return script
+
+    async def _run(self, name: str, *args: Arg, repeat: bool = True, on: Connection | None = None) -> Any:
+        connection, script = on or self._connection, self._script(name)
         try:
             return await connection.call("EVALSHA", script.sha, 2, *self._keys, *args, repeat=repeat)
         except NoScriptError:
@@ -154,8 +158,16 @@ class Scripts:
         park_ms: int,
         inbox: str,
         begins: bool,
+        behind: tuple[Connection, Command] | None = None,
     ) -> Any:
+        """`behind`: a connection of its own, and a command that blocks there until this one is to be run."""
         args = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, int(begins))
+        if behind is not None:
+            connection, waiting = behind
+            call = ("EVALSHA", self._script("claim").sha, 2, *self._keys, *args)
+            reply = await connection.behind(waiting, call)
+            if not isinstance(reply, NoScriptError):
+                return reply
         return await self._run("claim", *args, repeat=False)
 
     async def finish(
@@ -192,9 +204,6 @@ class Scripts:
 
     async def release(self, held: Sequence[Arg]) -> Any:
         return await self._run("release", *held)
-
-    async def withdraw(self, worker: str, request: str, inbox: str, queues: str) -> Any:
-        return await self._run("withdraw", worker, request, inbox, queues)
 
     async def output(self, patches: Sequence[Arg]) -> Any:
         return await self._run("output", *patches)

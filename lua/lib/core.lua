@@ -100,6 +100,15 @@ local function meta_now()
   return meta
 end
 
+-- Whether a queue has a gate (see gates).
+local function is_gated(queue)
+  local gated = meta_now()[2]
+  if gated == '*' then
+    return redis.call('SISMEMBER', P .. 'gates', queue) == 1
+  end
+  return gated and string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true)
+end
+
 local counts = {} -- hash key → field → change
 local indexes = {} -- zset key → member → score (a number, or digits), or false to remove
 local pushes = {} -- list key → ids, at the tail
@@ -209,39 +218,30 @@ local function ready_state(job)
   return job.run_at and job.run_at > NOW and 'scheduled' or 'pending'
 end
 
--- A worker that found nothing has parked its claim request (see claims). Take the one that has waited longest; damaged
--- ones are passed over, and those that wait at other queues by now.
-local function next_parked(queue)
-  while true do
-    local first = redis.pcall('ZPOPMIN', queue_key(queue) .. ':parked')
-    if first.err or not first[1] then
-      return nil
-    end
-    local key = P .. 'worker:' .. first[1] .. ':claim'
-    local row = redis.pcall('HMGET', key, 'request', 'parked')
-    local queues = row[1] and string.match(row[2] or '', '^%S+ %d+ %d+ %d+( .+)$') or ''
-    if string.find(queues .. ' ', ' ' .. queue .. ' ', 1, true) and tonumber(first[2]) >= NOW then
-      return { worker = first[1], key = key, request = row[1], spot = row[2] }
-    end
+-- A worker that found nothing has parked its claim request (see claims). `queues`: where.
+local function unpark(worker, queues)
+  redis.call('HSET', P .. 'worker:' .. worker .. ':claim', 'parked', '')
+  for queue in string.gmatch(queues, '%S+') do
+    redis.pcall('ZREM', queue_key(queue) .. ':parked', worker)
   end
 end
 
-local function put_into_inbox(inbox, news)
-  redis.pcall('RPUSH', P .. 'inbox:' .. inbox, news)
-  redis.call('PEXPIRE', P .. 'inbox:' .. inbox, '600000')
-end
+local LOOKS = 10 -- so many of those whose record is gone or damaged are dropped in one call
 
--- Have a parked worker look for work.
-local function wake(parked)
-  redis.call('HSET', parked.key, 'parked', '')
-  put_into_inbox(string.match(parked.spot, '^%S+'), parked.worker .. ' ' .. parked.request .. '\n')
-end
-
--- One hint wakes one worker; who claims and leaves work behind hints again. Nobody is parked: nobody misses it.
+-- Wake the worker that has waited longest at a queue. Who claims and leaves work behind hints again.
 local function hint(queue)
-  local parked = next_parked(queue)
-  if parked then
-    wake(parked)
+  local set = queue_key(queue) .. ':parked'
+  local parked = redis.pcall('ZRANGEBYSCORE', set, NOW_TEXT, '+inf', 'LIMIT', '0', int(LOOKS))
+  for _, worker in ipairs(parked.err and {} or parked) do
+    local spot = redis.pcall('HGET', P .. 'worker:' .. worker .. ':claim', 'parked')
+    local inbox, queues = string.match(type(spot) == 'string' and spot or '', '^(%S+)( .+)$')
+    if inbox and string.find(queues .. ' ', ' ' .. queue .. ' ', 1, true) then
+      unpark(worker, queues)
+      redis.pcall('RPUSH', P .. 'inbox:' .. inbox, worker)
+      redis.call('PEXPIRE', P .. 'inbox:' .. inbox, '600000')
+      return
+    end
+    redis.call('ZREM', set, worker)
   end
 end
 
@@ -292,8 +292,8 @@ local function flush_counts()
   local waiting = 0
   for key, fields in pairs(counts) do
     local of_queue = queue_of[key]
-    if of_queue and (fields.running or 0) < 0 and meta_now()[2] then
-      hints[of_queue] = true -- it may have a gate, and somebody wait in front of it
+    if of_queue and (fields.running or 0) < 0 and is_gated(of_queue) then
+      hints[of_queue] = true -- somebody may wait in front of its gate
     end
     for field, change in pairs(fields) do
       if change ~= 0 then

@@ -6,21 +6,12 @@
 -- (LIST) has the times of its last starts, as many as its rate allows.
 
 local gate_due_ms -- until a start is allowed again in a queue that this call has looked at
-local is_gated, note_gate, room_in, note_starts
+local note_gate, room_in, note_starts
 
 do
 
 local starts = {} -- queue → starts of this call that its count does not have yet
 local MOST_NAMED = 50
-
--- Whether a queue has a gate.
-function is_gated(queue)
-  local gated = meta_now()[2]
-  if gated == '*' then
-    return redis.call('SISMEMBER', P .. 'gates', queue) == 1
-  end
-  return gated and string.find(' ' .. gated .. ' ', ' ' .. queue .. ' ', 1, true)
-end
 
 -- Note whether a queue has a gate.
 function note_gate(queue, has_gate)

@@ -5,8 +5,7 @@ local ROWS = {
     'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
     'losses',
   },
-  WIDTH = 10, -- values of a claim
-  AT = { command = 6, argv = 7, timeout_ms = 8, env = 9, cwd = 10, more = 11 }, -- field of a submission → its place
+  PAYLOADS = { 6, 7, 9, 10, 11 }, -- places of what may be large
 }
 
 do

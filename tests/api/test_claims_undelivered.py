@@ -14,7 +14,7 @@ from servers import Bench, start_server
 from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
 from workron.errors import StoreUnavailable
-from workron.models import ClaimRequest, Status
+from workron.models import Status
 from workron.valkey import server_binary
 
 
@@ -76,44 +76,57 @@ async def test_a_claim_whose_client_has_gone_goes_back_and_does_not_count(
         assert (await servers.job(job_id)).attempts == 0
 
 
-async def test_what_comes_for_a_request_that_nobody_waits_for_goes_back(
+async def test_a_client_that_was_woken_and_has_gone_wakes_the_next(servers: Servers, wait_until: WaitUntil) -> None:
+    async with servers.server() as server:
+        first = server.claiming("first", wait=20)
+        await wait_until(lambda: servers.parked())
+        second = server.claiming("second", wait=30)
+
+        async def both_parked() -> bool:
+            return await servers.parked() == ["first", "second"]
+
+        await wait_until(both_parked)
+        for waiter in server.context.parking._waiters["first"]:
+            waiter.left = True  # it is noticed in the moment in which it is woken
+        (job_id,) = await servers.submit()
+        (claim,) = await asyncio.wait_for(second, 10)
+        assert claim["id"] == job_id
+        await hang_up(first)
+
+
+async def test_requests_that_end_leave_no_key(servers: Servers, wait_until: WaitUntil) -> None:
+    async with servers.server() as server:
+        await server.claim("w")
+        before = await servers.bench.client.dbsize()
+        assert await asyncio.gather(*(server.claim(f"w{n}", wait=0.05) for n in range(20))) == [[]] * 20
+        gone = [server.claiming(f"gone-{n}", wait=30) for n in range(20)]
+
+        async def all_parked() -> bool:
+            return len(await servers.parked()) == 20
+
+        await wait_until(all_parked)
+        for task in gone:
+            await hang_up(task)
+
+        async def nothing_is_left() -> bool:
+            return await servers.bench.client.dbsize() == before
+
+        await wait_until(nothing_is_left)
+
+
+async def test_a_copy_that_hangs_up_leaves_the_claims_to_the_one_that_was_answered(
     servers: Servers, wait_until: WaitUntil
 ) -> None:
-    """Its handler was ended by force."""
     async with servers.server() as server:
-        listening = server.claiming("other", wait=30, queues=["other"])
-        await wait_until(lambda: servers.parked("other"))
-        lost = ClaimRequest("w1", ("default",), 1, "boot:1", 30_000, server.context.instance)
-        await servers.store.attempts.claim(lost)
-        (job_id,) = await servers.submit()
-
-        async def back() -> bool:
-            job = await servers.job(job_id)
-            return (job.status, job.attempts) == (Status.PENDING, 0)
-
-        await wait_until(back, within_s=3)
-        await hang_up(listening)
-
-
-@pytest.mark.parametrize("with_claims", [False, True])
-async def test_late_news_of_a_parked_request_took_back_what_it_had_got_without_waiting(
-    servers: Servers, wait_until: WaitUntil, with_claims: bool
-) -> None:
-    """The worker had its answer and ran the job, which was given to another one, too."""
-    async with servers.server() as server:
-        listening = server.claiming("other", wait=30, queues=["other"])
-        await wait_until(lambda: servers.parked("other"))
-        (job_id,) = await servers.submit()
-        claim = {"request_id": "boot:1", "queues": ["default"], "limit": 1}
-        response = await server.post("/exchange", {"worker_id": "w1", "claim": claim})
-        (got,) = response.json()["claims"]
-        row = [job_id, str(got["fence"]), "1", "default", "true"]
-        news = f" {job_id} {got['fence']}\n" + "".join(f"{len(value)}:{value}" for value in row) + "-" * 5
-        inbox = servers.bench.keys.inbox(server.context.instance)
-        await servers.bench.client.rpush(inbox, "w1 boot:1" + (news if with_claims else "\n"))
-        await servers.submit(queue="other")
-        await listening  # by then those were heard
-        assert await server.claim("w2") == []  # in line behind what was done about them
+        copies = [server.claiming(wait=30, request_id="boot:1") for _ in range(2)]
+        await wait_until(lambda: len(server.context.parking._waiters.get("w1", ())) == 2)
+        await wait_until(lambda: servers.parked())
+        one, other = server.context.parking._waiters["w1"]
+        server.context.parking.answered(one)
+        await server.context.parking.give_up(other)
+        assert await servers.parked() == ["w1"]
+        for task in copies:
+            await hang_up(task)
 
 
 async def test_a_parked_claim_whose_second_look_failed_looks_again(
@@ -123,19 +136,19 @@ async def test_a_parked_claim_whose_second_look_failed_looks_again(
     async with servers.server() as server:
         claiming = server.claiming(wait=30)
         await wait_until(lambda: servers.parked())
-        source, looks = server.context.parking.source, 0
-        exchange = source.exchange
+        attempts, looks = server.context.store.attempts, 0
+        claim_of_store = attempts.claim
 
         async def fails_once(*call: Any) -> Any:
             nonlocal looks
             looks += 1
-            exchanged = await exchange(*call)
+            claimed = await claim_of_store(*call)
             if looks == 1:
                 await servers.bench.client.delete(servers.bench.keys.parked("default"))
                 raise StoreUnavailable("the answer was lost")
-            return exchanged
+            return claimed
 
-        monkeypatch.setattr(source, "exchange", fails_once)
+        monkeypatch.setattr(attempts, "claim", fails_once)
         server.context.parking._rouse()
         await wait_until(lambda: looks == 1)
         (job_id,) = await servers.submit()

@@ -83,7 +83,7 @@ OF_SOME: Final[dict[str, Callable[[System], str]]] = {
     "all workers": lambda system: f"{KEYS.prefix}workers",
     "a worker": lambda system: f"{KEYS.prefix}worker:{system.worker}",
     "large submissions": lambda system: KEYS.batches,
-    "news": lambda system: f"{KEYS.prefix}handed",
+    "queues with a gate": lambda system: f"{KEYS.prefix}gates",
     "arrays": lambda system: KEYS.arrays,
     "damaged jobs": lambda system: f"{KEYS.prefix}quarantine",
     "bulk actions": lambda system: KEYS.actions_open,

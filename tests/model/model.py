@@ -5,7 +5,7 @@
 
 No Redis, no time but what `now` says, nothing that can be lost: whatever is called is done, whole, at once. What is
 left to chance or to the order in which a server looks at things, the model is told (`chosen`, `wait_ms`, `moves`), and
-it checks that it may be so. Of parked claims it is told, too, whom the store serves (`hear_of`).
+it checks that it may be so. Of parked claims it is told, too, whom the store wakes (`hear_of`).
 
 Not in it: output and progress, on which nothing else depends; retention; clocks that are set; restarts of the server;
 arrays of more tasks than are made at once (1,000) or in one call (100), or in schedules; submissions of several calls
@@ -138,7 +138,6 @@ class Model(Parking):
             self.pause = (last, self.now)
         statuses = [self._look_at(job) for job in self._leases()]
         self._settle()
-        self.take_back()
         ended = sum(status in ENDED for status in statuses)
         return sum(status == "pending" for status in statuses), ended
 

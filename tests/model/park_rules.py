@@ -1,6 +1,7 @@
-"""The rules of parked claims: workers wait, are served, hear of it or not, ask again, and take their request back."""
+"""The rules of parked claims: workers wait, are woken, hear of it or not, ask again, and take their request back."""
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from builders import SUCCESS
 from hypothesis import strategies as st
@@ -10,7 +11,6 @@ from tests.model.bridge import MINUTE
 from tests.model.driver import LOST, PICK
 from tests.model.specs import FAILURES, QUEUES
 from tests.model.worker_rules import WorkerRules
-from workron import decode
 from workron.models import ClaimRequest, Outcome
 
 INBOXES: Final = ("a", "b", "api")
@@ -64,21 +64,12 @@ class ParkRules(WorkerRules):
     @precondition(lambda self: self.asked)
     @rule(which=st.sampled_from([0, 0, 0, 1, 2]), lost=LOST)
     def withdraw(self, which: int, lost: bool) -> None:
-        old = self.pick(self.asked, which)
-        inbox = old.inbox or old.worker
-
-        async def real() -> bool:
-            return await self.store.attempts.withdraw(old)
-
-        def model() -> bool:
-            return self.model.withdraw(old.worker, old.request_id, inbox)
-
-        self.do(f"withdraw {old}", real, model, lost=lost)
+        self.claim_by(replace(self.pick(self.asked, which), limit=0, park_ms=0), lost)
 
     @precondition(lambda self: any(self.model.inboxes.values()))
     @rule(which=PICK)
     def hear(self, which: int) -> None:
-        """A worker takes the next news out of its inbox."""
+        """The next one of an inbox that was woken hears of it."""
         self._hear(self.pick([inbox for inbox, news in self.model.inboxes.items() if news], which))
 
     def _hear(self, inbox: str) -> None:
@@ -86,33 +77,23 @@ class ParkRules(WorkerRules):
             self.model.inboxes[inbox] = []
         expected = self.model.inboxes[inbox].pop(0) if self.model.inboxes[inbox] else None
         data = self.run(self.bridge.bench.client.lpop(self.bridge.bench.keys.inbox(inbox)))
-        assert self._read(data) == expected
-        self.held += expected[2] if expected else ()
+        assert data == (expected and expected.encode())
 
     def hear_all(self) -> None:
         for inbox in INBOXES:
             while self.model.inboxes.get(inbox):
                 self._hear(inbox)
 
-    def _read(self, data: bytes | None) -> Any:
-        if data is None:
-            return None
-        worker, request, rows = decode.news(data)
-        claims = [decode.claim(row, 0) for row in rows]
-        return worker, request, tuple((claim.id, claim.fence) for claim in claims)
-
     def after_call(self) -> None:
-        """Tell the model what came into the inboxes, in the order of the fences; nobody may be forgotten."""
+        """Tell the model what came into the inboxes; nobody may be forgotten."""
         if not self.asked:
             return
-        found = []
         for inbox in INBOXES:
             stored = self.run(self.bridge.bench.client.lrange(self.bridge.bench.keys.inbox(inbox), 0, -1))
             known = self.model.inboxes.get(inbox, []) if self.model.inboxes_until.get(inbox, 0) > self.model.now else []
-            news = [self._read(one) for one in stored]
-            assert news[: len(known)] == known, f"inbox {inbox} has {news}, in the model {known}"
-            found += [(one[2][0][1] if one[2] else 0, inbox, one) for one in news[len(known) :]]
-        for _, inbox, one in sorted(found, key=lambda told: told[0]):
-            self.model.hear_of(inbox, one)
+            woken = [one.decode() for one in stored]
+            assert woken[: len(known)] == known, f"inbox {inbox} has {woken}, in the model {known}"
+            for worker in woken[len(known) :]:
+                self.model.hear_of(inbox, worker)
         forgotten = self.model.forgotten()
         assert not forgotten, f"workers wait at {forgotten}, where jobs do, and nobody was told"

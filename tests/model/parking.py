@@ -1,7 +1,7 @@
-"""The model: claim requests. Where nothing is found they may be parked: who makes work claims for them, or tells them.
+"""The model: claim requests. Where nothing is found they may be parked: who makes work wakes one of them.
 
-Whom the store serves or tells, the model is told (`hear_of`), and checks that it may be so: who has waited
-longest is served, with the jobs that come next. Nobody waits in vain where work waits: see `forgotten`.
+Whom the store wakes, the model is told (`hear_of`), and checks that it may be so. Nobody waits in vain where work
+waits: see `forgotten`.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,7 @@ from tests.model.state import Job, Policy, Queue
 from tests.model.steering import Steering
 
 Held = tuple[str, int]
-News = tuple[str, str, tuple[Held, ...]]
-"""Worker, request, and what it has got; nothing: it is to look for itself."""
 INBOX_MS = 600_000
-TO_TAKE_MS = 1000
 
 
 @dataclass
@@ -22,8 +19,6 @@ class Spot:
     """Where a request waits, and until when."""
 
     queues: Sequence[str]
-    limit: int
-    floor: int
     until: int
 
 
@@ -36,7 +31,6 @@ class Request:
     until: int
     held: list[Held] = field(default_factory=list)
     parked: Spot | None = None
-    handed: bool = False
 
 
 class Parking(Steering):
@@ -45,10 +39,9 @@ class Parking(Steering):
     def __init__(self, policy: Policy, now: int) -> None:
         super().__init__(policy, now)
         self.requests: dict[str, Request] = {}
-        self.inboxes: dict[str, list[News]] = {}
+        self.inboxes: dict[str, list[str]] = {}
+        """Workers that were woken and have not heard of it."""
         self.inboxes_until: dict[str, int] = {}
-        self.handed: dict[tuple[str, str, str], int] = {}
-        """Inbox, worker and request of claims that were handed over, and when."""
         self.told: dict[str, Sequence[str]] = {}
         """Workers that have been told to look and have not yet, and where they had waited."""
 
@@ -68,19 +61,18 @@ class Parking(Steering):
     ) -> list[tuple[str, int, int]]:
         """Lease up to `limit` jobs to a worker: id, fence and attempt of each; else park it, if it may.
 
-        A repeated request gets the same ones with new leases, one that was overtaken gets none. `chosen`: whom the
-        store took, where several could have been the next one.
+        A repeated request gets the same ones with new leases, one that was overtaken gets none. A limit of 0 ends it.
+        `chosen`: whom the store took, where several could have been the next one.
         """
         inbox, last = inbox or worker, self.last_request(worker)
-        if limit == 0 and (last is None or (last.id, last.inbox) != (request, inbox)):
+        if limit == 0:
+            if last and (last.id, last.inbox) == (request, inbox):
+                self._end_request(worker, last)
             return []
         if last and int(request.partition(":")[2]) < int(last.id.partition(":")[2]):
             return []
-        if last and last.handed:
-            self.handed.pop((last.inbox, worker, last.id), None)
-            last.handed = False
         if last and last.id == request and last.held:
-            last.inbox = inbox if last.inbox == inbox else ""
+            last.inbox = ""
             return self._lease_anew(last)
         if last:
             last.parked = None
@@ -101,7 +93,7 @@ class Parking(Steering):
         if claims:
             self.requests[worker] = Request(request, inbox, self.now + lease, [claim[:2] for claim in claims])
         elif park_ms:
-            spot = Spot(queues, limit, floor, self.now + park_ms)
+            spot = Spot(queues, self.now + park_ms)
             self.requests[worker] = Request(request, inbox, self.now + max(lease, park_ms), parked=spot)
         self._settle()
         return claims
@@ -120,17 +112,13 @@ class Parking(Steering):
         last = self.requests.get(worker)
         return last if last and last.until > self.now else None
 
-    def withdraw(self, worker: str, request: str, inbox: str) -> bool:
-        """Take back a request whose answer can't be delivered, with what it has got."""
-        last = self.last_request(worker)
-        if last is None or (last.id, last.inbox) != (request, inbox):
-            return False
+    def _end_request(self, worker: str, last: Request) -> None:
+        """Take a request back, with what it has got."""
         for job, fence in self._running(last.held):
             self._give_back(job, fence)
         last.held, last.parked = [], None
         self.told.pop(worker, None)
         self._settle()
-        return True
 
     def _start(self, job: Job, worker: str) -> None:
         self.fence += 1
@@ -183,38 +171,16 @@ class Parking(Steering):
         found = [(spot.until, worker) for worker, spot in spots.items() if spot and queue in spot.queues]
         return [worker for until, worker in sorted(found) if until >= self.now]
 
-    def hear_of(self, inbox: str, news: News) -> None:
-        """The store has put news into an inbox: let it be so here."""
-        worker, request, held = news
+    def hear_of(self, inbox: str, worker: str) -> None:
+        """The store has woken a worker through an inbox: let it be so here."""
         last = self.last_request(worker)
-        assert last, f"{worker} is not parked: {news}"
-        assert last.parked, f"{worker} is not parked: {news}"
-        assert (last.id, last.inbox) == (request, inbox), f"{news} came into {inbox}, {last} is parked"
-        if held:
-            self._hand_over(worker, last, held)
-        else:
-            assert last.parked.until >= self.now, f"{worker} is parked no more: {news}"
-            self.told[worker] = last.parked.queues
-        last.parked = None
+        assert last, f"{worker} is woken, and is not parked"
+        assert last.parked, f"{worker} is woken, and is not parked"
+        assert last.parked.until >= self.now, f"{worker} is woken, and parked no more"
+        assert last.inbox == inbox, f"{worker} is woken through {inbox}, {last} is parked"
+        self.told[worker], last.parked = last.parked.queues, None
         before = self.inboxes.get(inbox, []) if self.inboxes_until.get(inbox, 0) > self.now else []
-        self.inboxes[inbox], self.inboxes_until[inbox] = [*before, news], self.now + INBOX_MS
-
-    def _hand_over(self, worker: str, last: Request, held: Sequence[Held]) -> None:
-        assert last.parked
-        queue = self.jobs[held[0][0]].queue
-        first = self.parked_at(queue)[:1]
-        assert first == [worker], f"{held} went to {worker}, at {queue} {first} is the next one"
-        assert len(held) <= last.parked.limit
-        self.fence = max(self.fence, self.now - 1, last.parked.floor)
-        for job_id, fence in held:
-            job = self._next([queue], 1, [job_id])
-            assert job, f"{job_id} went to {worker}, nothing may start"
-            assert job.id == job_id, f"{job_id} went to {worker}, {job.id} is the next one"
-            self._start(job, worker)
-            assert job.fence == fence
-        last.held, last.handed = list(held), True
-        self.handed[last.inbox, worker, last.id] = self.now
-        self._settle()
+        self.inboxes[inbox], self.inboxes_until[inbox] = [*before, worker], self.now + INBOX_MS
 
     def forgotten(self) -> list[str]:
         """Return queues where work waits, and workers, and nobody was told; a rate allows a start as time passes."""
@@ -224,16 +190,3 @@ class Parking(Steering):
             if queue.rate is None and not told and self.parked_at(name) and self._next([name], 1, []):
                 found.append(name)
         return found
-
-    def take_back(self) -> None:
-        """What was handed over and stays in its inbox goes back: its worker has gone."""
-        for (inbox, worker, request), at in list(self.handed.items()):
-            if at > self.now - TO_TAKE_MS:
-                continue
-            del self.handed[inbox, worker, request]
-            unheard = self.inboxes.get(inbox, []) if self.inboxes_until.get(inbox, 0) > self.now else []
-            for news in [news for news in unheard if news[:2] == (worker, request) and news[2]]:
-                unheard.remove(news)
-                for job, fence in self._running(news[2]):
-                    self._give_back(job, fence)
-        self._settle()

@@ -20,6 +20,7 @@ _ARGV: Final = 5
 """Where the arguments begin in `EVALSHA sha 2 meta guard …`."""
 _SUCCESSES, _RESULTS, _RESULT_WIDTH = _ARGV + 11, _ARGV + 12, 13
 _HELD_BY_BEAT: Final = _ARGV + 4
+_LIMIT: Final = _ARGV + 3
 _TERMINAL: Final = {status.value for status in Status if status.terminal}
 
 
@@ -39,7 +40,6 @@ class Known:
     status: str = ""
     run: int = 0
     fence: int = 0
-    started_ms: int = 0
     leased_until_ms: int = 0
     """Until when its worker may count on it, by the server's clock; 0 while it does not know that it has it."""
     ends: dict[int, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class History:
         if fence <= self._last_fence:
             self.problems.append(f"{job_id} got the fence {fence} after {self._last_fence} was handed out")
         self._last_fence = max(fence, self._last_fence)
-        job.fence, job.started_ms, job.leased_until_ms = fence, self._server.now_ms, 0
+        job.fence, job.leased_until_ms = fence, 0
         for edge in row.get(b"depends_on", b"").decode().split():
             parent, _, when = edge.partition(":")
             if not when.endswith("=") and not self._permits(parent, when or When.DONE):
@@ -146,7 +146,7 @@ class History:
             left_ms = job.leased_until_ms - self._server.now_ms
             if left_ms > 0 and not must_stop:
                 self.problems.append(f"{job_id} was taken from fence {job.fence}, leased for another {left_ms} ms")
-        elif script == "withdraw":
+        elif not reported and script in ("claim", "finish") and self._server.command[_LIMIT] == 0:
             self.told.accepted.add((job_id, job.fence))
         elif not reported:
             self.problems.append(f"{script} ended the attempt of {job_id} under fence {job.fence}, which did not ask")
@@ -182,9 +182,6 @@ class History:
             case "cancel", [b"CANCELLED" | b"CANCELLING", *_]:
                 job = self.told.jobs[command[_ARGV]]
                 self.told.cancelled.add((command[_ARGV], job.run))
-            case "", bytes() if command[0] == "LPOP":
-                words = answer.split(b"\n", 1)[0].decode().split(" ")
-                self._granted(_pairs(words[2:]), earlier=True)
 
     def _answered(self, command: Sequence[Any], rows: Sequence[Any]) -> None:
         worker, request = command[_ARGV], command[_ARGV + 1]
@@ -201,13 +198,12 @@ class History:
         row = self._server.get(self._keys.job(job_id))
         return not (row.get(b"cancel_requested_at") or row.get(b"expired_at"))
 
-    def _granted(self, pairs: Iterator[tuple[str, int]], *, earlier: bool = False) -> None:
-        """Leases count from the call that hands claims out, also if it repeats another; `earlier`: from their start."""
+    def _granted(self, pairs: Iterator[tuple[str, int]]) -> None:
+        """Leases count from the call that hands claims out, also if it repeats another."""
         for job_id, fence in pairs:
             job = self.told.jobs[job_id]
-            since_ms = job.started_ms if earlier else self._server.now_ms
             if job.status == "running" and job.fence == fence:
-                job.leased_until_ms = max(job.leased_until_ms, since_ms + self._lease_ms)
+                job.leased_until_ms = self._server.now_ms + self._lease_ms
 
     def _renewed(self, pairs: Iterator[tuple[str, int]], words: Sequence[bytes]) -> None:
         for (job_id, fence), word in zip(pairs, words, strict=True):

@@ -35,6 +35,10 @@ class Lane:
     free_at: float = 0.0
     """When its last call arrives."""
     calls: list["Call"] = field(default_factory=list)
+    blocks: bool = False
+    """Whether its last call blocks, and those behind it wait on the server."""
+    behind: list[Callable[[], None]] = field(default_factory=list)
+    closed: bool = False
 
 
 @dataclass(eq=False)
@@ -45,6 +49,7 @@ class Call:
     command: Sequence[Any]
     answer: asyncio.Future[Any]
     boot: int
+    lane: Lane
 
 
 class Network:
@@ -80,7 +85,7 @@ class Network:
         if not self.server.up:
             await asyncio.sleep(self.weather.delay_s())
             raise Away("connection refused")
-        call = Call(process, command, process.loop.create_future(), self._boot)
+        call = Call(process, command, process.loop.create_future(), self._boot, lane)
         fate = self.weather.fate(changes=command[0] in _SCRIPT)
         arrives_at = max(lane.free_at, self.timeline.now + self.weather.delay_s())
         if fate is Fate.STALLED:
@@ -97,6 +102,7 @@ class Network:
         try:
             return await call.answer
         except asyncio.CancelledError:
+            lane.closed = True
             if client.lane is lane:  # who gives a call up does not use its connection any more
                 client.lane = Lane()
             raise
@@ -104,6 +110,7 @@ class Network:
             lane.calls.remove(call)
 
     def _break(self, client: "Client", lane: Lane) -> None:
+        lane.closed = True
         if client.lane is lane:
             client.lane = Lane()
         for call in lane.calls:
@@ -112,6 +119,8 @@ class Network:
     def _arrive(self, client: "Client", call: Call, fate: Fate) -> None:
         if call.boot != self._boot:
             self._reply(call, Away("connection reset"), 0.0)
+        elif call.lane.blocks:
+            call.lane.behind.append(lambda: self._arrive(client, call, fate))
         elif fate is Fate.REFUSED:
             self.note(call.process.name, _label(call.command, ""), "NOT APPLIED, connection reset")
             self._break(client, client.lane)
@@ -154,6 +163,7 @@ class Network:
 
     def _block(self, call: Call, fate: Fate) -> None:
         _, key, timeout_s = call.command
+        call.lane.blocks = True
         self._blocked.setdefault(key, deque()).append(call)
         self._serve(key, lost=fate is Fate.LOST)
 
@@ -161,6 +171,7 @@ class Network:
             if call in self._blocked.get(key, ()):
                 self._blocked[key].remove(call)
                 self._reply(call, None, 0.0)
+                self._go_on(call)
 
         self.timeline.after(timeout_s, give_up)
 
@@ -168,10 +179,19 @@ class Network:
         calls = self._blocked[key]
         while calls and self.server.get(key):
             call = calls.popleft()
-            news = self.server.apply(("LPOP", key))
-            self.note(call.process.name, f"BLPOP {key.rpartition(':')[2]}", "LOST" if lost else _short(news))
-            self.applied(("LPOP", key), news)
-            self._reply(call, Away("connection reset") if lost else [key.encode(), news], self.weather.delay_s())
+            worker = self.server.apply(("LPOP", key))
+            self.note(call.process.name, f"BLPOP {key.rpartition(':')[2]}", "LOST" if lost else _short(worker))
+            self.applied(("LPOP", key), worker)
+            self._reply(call, Away("connection reset") if lost else [key.encode(), worker], self.weather.delay_s())
+            self._go_on(call)
+
+    def _go_on(self, call: Call) -> None:
+        """Let the calls arrive that were sent behind one that has blocked; of a closed connection they are dropped."""
+        lane = call.lane
+        lane.blocks = False
+        behind, lane.behind = lane.behind, []
+        for arrive in () if lane.closed or call.process.dying else behind:
+            arrive()
 
     def _publish(self, text: str) -> None:
         for subscription in self._subscriptions:

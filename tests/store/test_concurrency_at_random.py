@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from array_jobs import BAD, array_job
@@ -85,7 +86,7 @@ class Life:
     async def withdraw(self) -> None:
         request = ClaimRequest("w2", QUEUES, 3, f"boot:{self.random.random()}", inbox="in")
         await self.store.attempts.claim(request)
-        await self.store.attempts.withdraw(request)
+        await self.store.attempts.claim(replace(request, limit=0))
 
     async def cancel(self) -> None:
         with suppress(Conflict):

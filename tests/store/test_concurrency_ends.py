@@ -1,6 +1,7 @@
 """Slots of concurrency keys are freed however a job ends, and its line is left by whatever takes it out of it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from array_jobs import BAD, array_job, tasks_of
@@ -76,11 +77,11 @@ async def test_a_lost_worker_leaves_its_slot(store: Store) -> None:
     assert await started(store) == [many[1].id]
 
 
-async def test_a_claim_that_is_withdrawn_leaves_its_slot(store: Store) -> None:
+async def test_a_claim_that_is_taken_back_leaves_its_slot(store: Store) -> None:
     await submit(store, *jobs(2, concurrency=ONE))
     request = ClaimRequest("w2", ["default"], 5, "boot:1", inbox="inbox")
     assert len((await store.attempts.claim(request)).claims) == 1
-    await store.attempts.withdraw(request)
+    await store.attempts.claim(replace(request, limit=0))
     assert len(await started(store)) == 1
 
 

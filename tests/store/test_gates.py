@@ -1,6 +1,5 @@
 """Queues that are paused, limited in how many run, or in how many start in a time."""
 
-import asyncio
 import time
 
 import pytest
@@ -22,6 +21,12 @@ async def limit_running(store: Store, number: int) -> None:
 async def parked(store: Store, worker: str, inbox: str = "inbox") -> None:
     request = ClaimRequest(worker, ["default"], 5, f"{worker}:1", park_ms=5_000, inbox=inbox)
     assert (await store.attempts.claim(request)).parked
+
+
+async def woken(store: Store) -> str | None:
+    """The worker that is woken next, where all wait through one inbox."""
+    async with store.attempts.own_connection() as waiting:
+        return await store.attempts.woken("inbox", waiting)
 
 
 async def test_nothing_of_a_paused_queue_is_started(store: Store) -> None:
@@ -49,11 +54,12 @@ async def test_a_queue_may_be_paused_before_it_holds_anything(store: Store) -> N
     assert await claim(store) == []
 
 
-async def test_a_submission_hands_nothing_over_from_a_paused_queue(store: Store, bench: Bench) -> None:
+async def test_a_submission_to_a_paused_queue_starts_nothing(store: Store) -> None:
     await store.change_queue("default", PAUSED)
     await parked(store, "w1")
-    (job_id,) = await submit(store, new_job())
-    assert (await store.job(job_id)).status is Status.PENDING
+    await submit(store, new_job())
+    assert await woken(store) == "w1"
+    assert await claim(store, worker="w1") == []
 
 
 async def test_no_more_jobs_of_a_queue_run_than_may(store: Store) -> None:
@@ -95,20 +101,16 @@ async def test_who_is_parked_starts_the_next_job_in_the_moment_that_a_place_is_f
     await submit(store, *jobs(2))
     [first] = await claim(store)
     await parked(store, "w2")
-    news = asyncio.create_task(store.attempts.news("inbox", store._connection))
     await finish(store, first)
-    told = await asyncio.wait_for(news, 5)
-    assert told is not None
-    assert told.worker == "w2"
+    assert await woken(store) == "w2"
 
 
 async def test_who_is_parked_hears_that_a_queue_goes_on(store: Store) -> None:
     await store.change_queue("default", PAUSED)
     await submit(store, new_job())
     await parked(store, "w2")
-    news = asyncio.create_task(store.attempts.news("inbox", store._connection))
     await store.change_queue("default", RESUMED)
-    assert await asyncio.wait_for(news, 5) is not None
+    assert await woken(store) == "w2"
 
 
 async def test_no_more_jobs_start_in_a_time_than_may(store: Store) -> None:
@@ -183,10 +185,10 @@ async def test_who_took_one_of_two_free_places_left_the_next_worker_asleep(store
     await parked(store, "w2")
     await parked(store, "w3")
     await store.attempts.finish([Result(one.id, one.fence, SUCCESS) for one in running], worker="w1")
-    told = [await asyncio.wait_for(store.attempts.news("inbox", store._connection), 5)]
+    told = [await woken(store)]
     assert len(await claim(store, worker="w2")) == 1
-    told.append(await asyncio.wait_for(store.attempts.news("inbox", store._connection), 5))
-    assert [news and news.worker for news in told] == ["w2", "w3"]
+    told.append(await woken(store))
+    assert told == ["w2", "w3"]
 
 
 async def test_more_gates_than_are_named_still_hold(store: Store) -> None:
@@ -210,6 +212,15 @@ async def test_a_rate_that_was_made_smaller_counts_what_has_started_before(store
     assert await claim(store, limit=3) == []
     await store.change_queue("default", QueueChange(rate=Rate(4, 60_000)))
     assert len(await claim(store, limit=3)) == 1
+
+
+async def test_the_end_of_a_job_wakes_only_where_a_gate_may_have_held_others_up(store: Store, bench: Bench) -> None:
+    await store.change_queue("other", PAUSED)
+    await submit(store, new_job())
+    [one] = await claim(store)
+    await parked(store, "w2")
+    await finish(store, one)
+    assert await bench.client.llen(bench.keys.inbox("inbox")) == 0
 
 
 async def test_queues_are_named_again_when_there_are_no_longer_too_many_with_a_gate(store: Store, bench: Bench) -> None:

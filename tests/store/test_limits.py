@@ -10,7 +10,7 @@ from servers import Bench
 
 from workron import ids
 from workron.errors import QueueFull, StoreUnavailable, UnknownDependency
-from workron.models import ClaimRequest, Idempotency, NewJob, Outcome, Reason, Status
+from workron.models import Idempotency, NewJob, Outcome, Reason, Status
 from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
@@ -79,16 +79,6 @@ async def test_a_limit_of_0_closes_a_queue(store: Store) -> None:
     await limited(store, 0)
     await refused(store, new_job())
     await submit(store, new_job(queue="other"))
-
-
-async def test_a_waiting_worker_gets_jobs_of_a_queue_with_a_limit_at_once(store: Store) -> None:
-    await limited(store, 1)
-    for number in range(3):
-        await store.attempts.claim(ClaimRequest(f"w{number}", ["default"], 1, f"boot{number}:1", park_ms=60_000))
-    for _ in range(3):
-        await submit(store, new_job())
-    (queue,) = await store.queues()
-    assert (queue.counts[Status.RUNNING], queue.counts[Status.PENDING]) == (3, 0)
 
 
 async def test_many_servers_at_once_never_go_over_the_limit(bench: Bench) -> None:

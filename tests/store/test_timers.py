@@ -110,7 +110,7 @@ async def test_a_worker_that_waits_is_told_of_a_timer_before_all_others(bench: B
     assert first.next_due_in_ms is not None
     (job_id,) = await submit(store, new_job(delay_ms=70_000, expires=Moment(after_ms=40_000)))
     async with store.attempts.own_connection() as waiting:
-        assert await store.attempts.news("w1", waiting, timeout_s=2) is not None
+        assert await store.attempts.woken("w1", waiting, timeout_s=2) == "w1"
     again = await store.attempts.claim(request)
     assert again.next_due_in_ms is not None
     assert again.next_due_in_ms <= 40_000

@@ -1,4 +1,4 @@
-"""How a worker asks for jobs: requests, parked requests and their news, calls side by side."""
+"""How a worker asks for jobs: requests, parked requests that wait, calls side by side."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,10 +8,7 @@ from pretend_worker import claim_for
 from scripted_source import Scripted, Until, working
 
 from workers.guardian import boottime_s
-from workron.exchange import News
-from workron.models import (
-    Claimed,
-)
+from workron.models import Claimed, ClaimRequest
 
 
 def parked_when(reached: asyncio.Event) -> Callable[[], Awaitable[Claimed]]:
@@ -24,26 +21,34 @@ def parked_when(reached: asyncio.Event) -> Callable[[], Awaitable[Claimed]]:
     return slow
 
 
-async def test_news_of_a_parked_request_start_its_jobs_once(wait_until: Until) -> None:
-    """The same claims come again if the request is made again before the news arrive."""
-    source = Scripted()
+async def test_jobs_that_two_calls_of_a_request_bring_are_started_once(wait_until: Until) -> None:
+    """The parked request was made again, and then both were answered."""
+    source, reached = Scripted(), asyncio.Event()
+    claim = claim_for("sleep 5", fence=7)
+
+    async def again() -> Claimed:
+        await reached.wait()
+        return Claimed((claim,), answered=True)
+
     async with working(source, slots=2) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        claim = claim_for("sleep 5", fence=7)
-        await source.inbox.put(News(worker.id, source.request_id(), (claim,)))
+        await wait_until(lambda: source.waits)
+        source.answers.append(again)
+        worker._look_again()
+        await wait_until(lambda: len(source.requests) == 2)
+        source.wake(claim)
         await wait_until(lambda: worker._held)
         (attempt,) = worker._held.values()
-        await source.inbox.put(News(worker.id, source.requests[0].request_id, (claim,)))  # type: ignore[union-attr]
-        await wait_until(source.inbox.empty)
+        reached.set()
+        await wait_until(lambda: len(source.requests) == 3)
         assert list(worker._held.values()) == [attempt]
 
 
-async def test_who_was_handed_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
+async def test_who_was_woken_for_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
     source = Scripted()
-    async with working(source, slots=3) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+    async with working(source, slots=3):
+        await wait_until(lambda: source.waits)
         first = source.request_id()
-        await source.inbox.put(News(worker.id, first, (claim_for("sleep 5", fence=7),)))
+        source.wake(claim_for("sleep 5", fence=7))
         await wait_until(lambda: source.request_id() != first, within_s=5)
         assert source.requests[-1] is not None
         assert source.requests[-1].limit == 2
@@ -54,87 +59,73 @@ async def test_who_got_less_than_it_asked_for_asks_for_its_other_slots(wait_unti
     source = Scripted()
     source.claims(claim_for("sleep 5", fence=7))
     async with working(source, slots=3) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None, within_s=5)
+        await wait_until(lambda: worker._first.parked is not None, within_s=5)
         assert source.requests[-1] is not None
         assert source.requests[-1].limit == 2
 
 
-async def test_news_that_overtake_the_answer_to_their_request_are_heard(wait_until: Until) -> None:
-    """The inbox is read on a connection of its own: it can be faster than the answer that says "parked"."""
+async def test_a_parked_request_waits_only_when_it_is_known_to_be_parked(wait_until: Until) -> None:
     source, reached = Scripted(), asyncio.Event()
     source.answers.append(parked_when(reached))
-    async with working(source) as worker:
-        await wait_until(lambda: source.requests)
-        await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
-        await wait_until(lambda: worker._held)
-        reached.set()
-        await wait_until(lambda: any(source.results))
-
-
-async def test_a_call_to_look_again_that_overtook_the_answer_parked_was_forgotten(wait_until: Until) -> None:
-    """The job that it told of waited until the request was parked no longer."""
-    source, reached = Scripted(), asyncio.Event()
-    source.answers.append(parked_when(reached))
-    async with working(source) as worker:
-        await wait_until(lambda: source.requests)
-        await source.inbox.put(News(worker.id, source.request_id()))
-        await wait_until(source.inbox.empty)
-        await asyncio.sleep(0)
-        source.claims(claim_for("true", fence=7))
-        reached.set()
-        await wait_until(lambda: any(source.results), within_s=5)
-
-
-async def test_the_lease_of_what_was_handed_over_counts_from_the_request_that_was_parked(wait_until: Until) -> None:
-    """Nobody but the server knows when the claims were made, only that it was not before."""
-    source = Scripted(lease_ms=600)
-    async with working(source) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        parked_at, parked = worker._first.parked_at, source.request_id()
-        assert parked_at is not None
-        worker._look_in(None)
-        await wait_until(lambda: boottime_s() - parked_at > 0.7)
-        await source.inbox.put(News(worker.id, parked, (claim_for("true", fence=7),)))
-        await wait_until(lambda: source.released == [("job-7", 7)])
-    assert not any(source.results)
-
-
-async def test_a_parked_request_is_made_again_when_its_time_has_passed(wait_until: Until) -> None:
-    """A wake-up may be lost together with the worker that took it."""
-    source = Scripted(lease_ms=300)
     async with working(source):
-        await wait_until(lambda: len(source.requests) >= 3, within_s=5)
-    assert len({request.request_id for request in source.requests if request is not None}) == 1
+        await wait_until(lambda: source.requests)
+        assert source.waits == []
+        reached.set()
+        await wait_until(lambda: source.waits)
+        assert source.waits == source.requests
 
 
-async def test_a_stopping_worker_gives_back_what_its_parked_request_has_got(wait_until: Until) -> None:
-    source = Scripted()
-    async with working(source) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        source.claims(claim_for("true", fence=7))
-        worker.stop()
+async def test_the_lease_of_what_a_wait_brings_counts_from_its_beginning(wait_until: Until) -> None:
+    """Only the server knows when the claims were made, but it was not before."""
+    source = Scripted(lease_ms=600)
+    async with working(source):
+        await wait_until(lambda: source.waits)
+        began = boottime_s()
+        await wait_until(lambda: boottime_s() - began > 0.7)
+        source.wake(claim_for("true", fence=7))
         await wait_until(lambda: source.released == [("job-7", 7)])
-    assert source.requests[-1] is not None
-    assert source.requests[-1].limit == 0
     assert not any(source.results)
 
 
-async def test_news_for_a_stopping_worker_are_given_back_unstarted(wait_until: Until) -> None:
+async def test_a_parked_request_that_got_nothing_goes_on_waiting(wait_until: Until) -> None:
     source = Scripted()
-    leave = asyncio.Event()
+    async with working(source):
+        for number in range(1, 4):
+            await wait_until(lambda: len(source.waits) == number)  # noqa: B023 - it is awaited at once
+            source.wake()
+    assert len({request.request_id for request in source.waits}) == 1
 
-    async def slow() -> Claimed:
-        await leave.wait()
-        return Claimed()
 
+async def test_a_stopping_worker_gives_its_wait_up_before_it_ends_the_request(wait_until: Until) -> None:
+    """What it got after that was leased to nobody."""
+    source = Scripted()
+    given_up_after: list[int] = []
+
+    async def wait(request: ClaimRequest) -> Claimed:
+        source.waits.append(request)
+        try:
+            return await source.woken.get()
+        except asyncio.CancelledError:
+            given_up_after.append(len(source.requests))
+            raise
+
+    source.wait = wait  # type: ignore[method-assign]
     async with working(source) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        source.answers.append(slow)
+        await wait_until(lambda: source.waits)
         worker.stop()
-        await source.inbox.put(News(worker.id, source.request_id(), (claim_for("true", fence=7),)))
-        await wait_until(source.inbox.empty)
-        leave.set()
-        await wait_until(lambda: source.released == [("job-7", 7)])
+        await wait_until(lambda: source.left == [worker.id])
+    assert given_up_after == [1]
+    assert [request and request.limit for request in source.requests] == [1, 0]
+
+
+async def test_what_a_wait_brings_to_a_stopping_worker_is_given_back_unstarted(wait_until: Until) -> None:
+    source = Scripted()
+    async with working(source) as worker:
+        await wait_until(lambda: source.waits)
+        source.wake(claim_for("true", fence=7))
+        worker.stop()
+        await wait_until(lambda: source.left == [worker.id])
+    assert source.released in ([("job-7", 7)], []), "or it was given up: then the server has taken it back"
     assert not any(source.results)
 
 
@@ -198,20 +189,6 @@ async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until
         await wait_until(lambda: started_before_the_second_call)
         await wait_until(lambda: len(worker._held) == 2)
     assert started_before_the_second_call == [0]
-
-
-async def test_the_lease_of_claims_got_by_asking_again_counts_from_the_parked_request(wait_until: Until) -> None:
-    """They may have been made as soon as it was parked, and the news of them were lost."""
-    source = Scripted(lease_ms=3000)
-    async with working(source) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        parked_at = worker._first.parked_at
-        assert parked_at is not None
-        await asyncio.sleep(0.3)
-        source.claims(claim_for("sleep 5", fence=7))
-        worker._look_again()
-        await wait_until(lambda: worker._held)
-        assert worker._held[7].deadline <= parked_at + 3
 
 
 async def test_who_is_answered_that_its_claims_are_gone_asks_with_another_id(wait_until: Until) -> None:

@@ -20,9 +20,9 @@ from workers.executor import Executor
 from workers.refusals import send_in_parts
 from workers.worker import Worker
 from workron.errors import ApiRefuses, CallRefused, KeyRefused, StartupError
-from workron.exchange import Exchanged, Kept, News
+from workron.exchange import Exchanged, Kept
 from workron.fleet import Beats
-from workron.models import ClaimRequest, OutputPatch, Reason, Result, Status, WorkerInfo
+from workron.models import Claimed, ClaimRequest, OutputPatch, Reason, Result, Status, WorkerInfo
 from workron.settings import Settings
 
 TOO_LARGE = CallRefused("the API answered 413: the body is larger than 100 bytes")
@@ -63,10 +63,10 @@ class Refusing(Scripted):
         self._look("output", [fence for _, fence, _ in patches])
         return await super().write_output(patches)
 
-    async def news(self, worker: str) -> News | None:
+    async def wait(self, request: ClaimRequest) -> Claimed:
         if self.claims_closed:
             raise self.claims_closed
-        return await super().news(worker)
+        return await super().wait(request)
 
     def reported(self) -> dict[int, Result]:
         return {result.fence: result for results in self.results for result in results}
@@ -187,7 +187,7 @@ async def test_a_refused_claim_was_made_again_at_once_for_ever(
         await wait_until(lambda: len(worker._held) == 2)
         source.claims_closed = FORBIDDEN
         go.touch()
-        source.inbox.put_nowait(News(worker.id, "", ()))  # the poll ends: there may be more
+        source.woken.put_nowait(Claimed())  # the poll ends: there may be more
         await wait_until(lambda: 7 in source.reported())
         await wait_until(lambda: worker._delivery.paused)
         await wait_until(lambda: list(worker._held) == [8])

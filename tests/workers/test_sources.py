@@ -15,6 +15,7 @@ from workers.batch import Limits
 from workers.http_source import HttpSource
 from workron.fleet import Drain, WorkerStatus
 from workron.models import Claimed, ClaimRequest, Moment, Reason, Status
+from workron.tasks import end
 
 
 async def test_a_job_runs_with_its_environment_and_its_output_is_kept(place: Place, wait_until: WaitUntil) -> None:
@@ -49,7 +50,7 @@ async def test_many_jobs_run_each_once(place: Place, wait_until: WaitUntil) -> N
 
 async def test_an_idle_worker_starts_what_is_submitted_at_once(place: Place, wait_until: WaitUntil) -> None:
     async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         await asyncio.sleep(0.2)  # a long poll has to reach the server
         delays = []
         for _ in range(5):
@@ -186,22 +187,34 @@ async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
 
 async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait_until: WaitUntil) -> None:
     async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         await asyncio.sleep(0.2)
     (job_id,) = await submit(place.store, new_job())
     assert await place.status(job_id) is Status.PENDING
 
 
-async def test_who_ends_its_waiting_hangs_up(valkey_url: str, namespace: str, tmp_path: Path) -> None:
+async def test_who_gives_its_wait_up_hangs_up_and_leaves_nothing(
+    valkey_url: str, namespace: str, tmp_path: Path, wait_until: WaitUntil
+) -> None:
     bench = Bench("valkey", valkey_url, namespace)
     async with AsyncExitStack() as stack:
         source = await Place("http", bench, tmp_path).source(PATIENT, stack)
         assert isinstance(source, HttpSource)
         request = ClaimRequest("w1", ("default",), 1, "boot:1", 20_000)
         assert (await source.exchange("w1", (), request)).claimed.parked
-        assert source._poll is not None
+        waiting = asyncio.create_task(source.wait(request))
+
+        async def parked() -> bool:
+            return bool(await bench.client.zcard(bench.keys.parked("default")))
+
+        await wait_until(parked)
+        await end([waiting])
         assert (await source.exchange("w1", (), replace(request, limit=0, park_ms=0))).claimed == Claimed()
-        assert source._poll.done()
+
+        async def nothing_is_left() -> bool:
+            return not await bench.client.exists(f"{bench.keys.worker('w1')}:claim", bench.keys.parked("default"))
+
+        await wait_until(nothing_is_left)
         await source.aclose()
     await bench.aclose()
 
@@ -220,7 +233,7 @@ async def test_the_worker_is_listed(place: Place, wait_until: WaitUntil) -> None
 
 async def test_a_scheduled_job_starts_in_time(place: Place, wait_until: WaitUntil) -> None:
     async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         started = time.monotonic()
         (job_id,) = await submit(place.store, new_job(delay_ms=700))
         await wait_until(place.is_(job_id, Status.DONE))

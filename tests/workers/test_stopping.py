@@ -14,7 +14,6 @@ from workers.command import program_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.spawn import Program
-from workron.exchange import News
 from workron.fleet import Drain
 from workron.models import Claimed
 
@@ -197,12 +196,12 @@ async def test_a_job_that_was_given_back_does_not_count(wait_until: Until) -> No
     assert sum(map(len, source.results)) == 1
 
 
-async def test_jobs_handed_to_a_parked_request_count(wait_until: Until) -> None:
+async def test_jobs_that_a_parked_request_gets_count(wait_until: Until) -> None:
     source = Scripted()
     async with working(source, slots=4, limits=Limits(max_jobs=2)) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         claims = (claim_for("true", fence=1), claim_for("true", fence=2))
-        await source.inbox.put(News(worker.id, source.request_id(), claims))
+        source.wake(*claims)
         await wait_until(lambda: source.left == [worker.id])
     assert [request.limit for request in source.requests if request is not None] == [2]
 
@@ -233,7 +232,7 @@ async def test_until_empty_waits_for_what_others_run_and_ends_with_the_last_job(
     source = Scripted()
     source.waiting = 1
     async with working(source, limits=Limits(until_empty=True)) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         await asyncio.sleep(0.5)
         assert source.left == []
         source.waiting = 0

@@ -12,7 +12,6 @@ from servers import Bench
 from workers.executor import Executor
 from workers.redis_source import RedisSource
 from workers.worker import Worker
-from workron.exchange import News
 from workron.models import Status
 from workron.policy import Policy
 from workron.settings import Settings
@@ -30,16 +29,8 @@ async def bench(url: str, namespace: str) -> AsyncIterator[Bench]:  # overrides 
 
 
 @asynccontextmanager
-async def working(bench: Bench, *, slots: int = 4, may_hear: asyncio.Event | None = None) -> AsyncIterator[Worker]:
+async def working(bench: Bench, *, slots: int = 4) -> AsyncIterator[Worker]:
     source = RedisSource(bench.store(PATIENT))
-    if may_hear is not None:
-        hear = source.news
-
-        async def late(worker_id: str) -> News | None:
-            await may_hear.wait()
-            return await hear(worker_id)
-
-        source.news = late  # type: ignore[method-assign]
     async with Executor(kill_grace_s=0.2) as executor:
         worker = Worker(Settings(slots=slots, lease=LEASE_S), source, executor)
         task = asyncio.create_task(worker.run())
@@ -71,25 +62,27 @@ async def test_free_slots_are_filled_while_another_job_runs(bench: Bench, wait_u
         await runs(store, wait_until)
 
 
-async def test_a_worker_whose_claims_were_taken_back_works_again(bench: Bench, wait_until: Until) -> None:
-    """It was frozen, or its connection for news was away: it asked with the old id for ever."""
+async def test_a_worker_whose_place_in_the_line_was_lost_is_back_in_it_after_a_while(
+    bench: Bench, wait_until: Until
+) -> None:
+    """It was woken by a call whose maker died, or Redis has lost that it was parked."""
     store = bench.store(PATIENT)
-    await store.upkeep.reap()
-    may_hear = asyncio.Event()
-    async with working(bench, slots=1, may_hear=may_hear) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
-        worker._look_in(10)
-        (job_id,) = await submit(store, new_job())
-
-        async def taken_back() -> bool:
-            await store.upkeep.reap()
-            return (await store.job(job_id)).status is Status.PENDING
-
-        await wait_until(taken_back)
-        worker._look_again()
+    async with working(bench, slots=1) as worker:
+        await wait_until(lambda: worker._first.parked is not None)
+        await bench.client.delete(bench.keys.parked("default"))
+        await wait_until(lambda: bench.client.exists(bench.keys.parked("default")), within_s=20)
         await runs(store, wait_until)
-        may_hear.set()
-        await runs(store, wait_until)
+
+
+async def test_a_worker_works_on_when_its_waiting_connection_was_lost(bench: Bench, wait_until: Until) -> None:
+    store = bench.store(PATIENT)
+    async with working(bench, slots=1) as worker:
+        for _ in range(3):
+            await wait_until(lambda: worker._first.parked is not None)
+            for client in await bench.client.client_list():
+                if "b" in client["flags"]:
+                    await bench.client.client_kill_filter(_id=client["id"])
+            await runs(store, wait_until)
 
 
 async def test_a_job_that_can_not_be_read_does_not_stop_its_worker(bench: Bench, wait_until: Until) -> None:
@@ -108,6 +101,6 @@ async def test_a_job_that_can_not_be_read_does_not_stop_its_worker(bench: Bench,
 async def test_what_nobody_can_read_in_the_inbox_does_not_end_the_worker(bench: Bench, wait_until: Until) -> None:
     store = bench.store(PATIENT)
     async with working(bench) as worker:
-        await wait_until(lambda: worker._first.parked_at is not None)
+        await wait_until(lambda: worker._first.parked is not None)
         await bench.client.rpush(bench.keys.inbox(worker.id), "x")
         await runs(store, wait_until)

@@ -49,7 +49,7 @@ SHAPES: Final = (
     _shape(rf"(?P<item>jobs:(?:{_ENDED}))", "zset", members="member"),
     _shape("queues:pending|keys:held", "zset"),
     _shape(r"(?P<item>queues|jobs|leases|due|batches|schedules|schedules:due|actions:open)", "zset", members="member"),
-    _shape("workers|handed|actions|apikeys|arrays", "zset"),
+    _shape("workers|actions|apikeys|arrays", "zset"),
     _shape(rf"apikey:{_ID}", "hash"),
     _shape("gates", "set"),
     _shape("quarantine", "set", members="quarantined"),

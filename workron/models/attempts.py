@@ -118,9 +118,10 @@ class ClaimRequest:
     """Ask for up to `limit` jobs of these queues, the first queue first.
 
     `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
-    Where nothing is there the request is parked for `park_ms`: what comes then is told as `News`; a limit of 0 ends it.
-    `inbox` is where the news come to, None for the worker's own. `begins`: the worker says when the command of a job
-    begins that it got alone (`begin`); until then a loss of the worker does not count against the job.
+    Where nothing is there the request is parked for `park_ms`, and woken when it may find something; a limit of 0 ends
+    it. `inbox` is the list that brings the worker's name then, None for one of its own. `begins`: the worker says when
+    the command of a job begins that it got alone (`begin`); until then a loss of the worker does not count against the
+    job.
     """
 
     worker: str
