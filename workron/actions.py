@@ -16,6 +16,7 @@ from workron.errors import Conflict, IdempotencyConflict, NotFound
 from workron.keys import Keys
 from workron.models import Status
 from workron.models.actions import ACTS_ON, Action, ActionFilter, ActionState, NewAction, Verb
+from workron.reads import Reads
 from workron.scripts import Arg, Scripts
 
 LOOKS: Final = 300
@@ -33,8 +34,9 @@ _TIMES: Final = ("created_after", "created_before", "finished_after", "finished_
 class Actions:
     """The bulk actions of one namespace."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reads: Reads) -> None:
         self._connection = connection
+        self._reads = reads
         self._keys = keys
         self._scripts = scripts
 
@@ -60,9 +62,10 @@ class Actions:
 
     async def list(self, limit: int = 100) -> list[Action]:
         """Return the latest actions, the newest first; those that ended more than a week ago are forgotten."""
-        found = await self._connection.call("ZRANGE", self._keys.actions, 0, min(limit, MOST_LISTED) - 1, "REV")
-        ids = [one.decode() for one in found]
-        rows = await self._connection.pipeline([("HGETALL", self._keys.action(one)) for one in ids]) if ids else []
+        async with self._reads.turn() as connection:
+            found = await connection.call("ZRANGE", self._keys.actions, 0, min(limit, MOST_LISTED) - 1, "REV")
+            ids = [one.decode() for one in found]
+            rows = await connection.pipeline([("HGETALL", self._keys.action(one)) for one in ids]) if ids else []
         return [_action(one, decode.row(row)) for one, row in zip(ids, rows, strict=True) if row]
 
     async def abort(self, action: str) -> Action:

@@ -33,6 +33,7 @@ from workron.models import (
     WorkerInfo,
 )
 from workron.policy import Policy
+from workron.reads import Reads
 from workron.scripts import Arg, Scripts
 from workron.tokens import Tokens
 
@@ -43,11 +44,12 @@ _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": F
 class Attempts:
     """The transitions of running jobs. One object per worker: it remembers the highest fence."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, policy: Policy) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, policy: Policy, reads: Reads) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
         self._policy = policy
+        self._reads = reads
         self.tokens: Final = Tokens(connection, keys)
         self._floor = 0
         self._unreadable: list[Result] = []
@@ -197,13 +199,14 @@ class Attempts:
         """Return how those ended that a job depends on, with results of at most `MAX_PARENTS` bytes together."""
         found: list[Parent] = []
         at, room = 1, MAX_PARENTS
-        while at:
-            reply = await self._scripts.parents(job_id, at, _PARENTS_AT_ONCE, room)
-            if reply[0] == b"UNKNOWN":
-                raise NotFound("job", job_id)
-            room -= sum(len(row[3]) for row in reply[2:])
-            found += map(decode.parent, reply[2:])
-            at = reply[1]
+        async with self._reads.turn() as connection:
+            while at:
+                reply = await self._scripts.parents(job_id, at, _PARENTS_AT_ONCE, room, on=connection)
+                if reply[0] == b"UNKNOWN":
+                    raise NotFound("job", job_id)
+                room -= sum(len(row[3]) for row in reply[2:])
+                found += map(decode.parent, reply[2:])
+                at = reply[1]
         return found
 
     async def wait(self, request: ClaimRequest, waiting: Connection, timeout_s: float) -> Claimed:

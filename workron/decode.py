@@ -53,6 +53,11 @@ def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
     return {name.decode(): value for name, value in pairs}
 
 
+def parents_of(fields: Row) -> list[str]:
+    """The jobs that one depends on: there may be 10,000, and they are gone over more than once."""
+    return [part.partition(":")[0] for part in (text(fields.get("depends_on")) or "").split()]
+
+
 def edges(fields: Row) -> list[Dependency]:
     """A job's dependencies as submitted: ids with spaces between; `id:when` where not `done`, `id:when=` matching."""
     parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())

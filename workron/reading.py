@@ -163,8 +163,8 @@ class Reader:
         asked: dict[tuple[str, str], Command] = {}
         if row.get("status") == b"running":
             asked["heartbeat", job_id] = ("GET", self._keys.heartbeat(job_id))
-        for edge in decode.edges(row):
-            asked["status", edge.job] = ("HGET", self._keys.job(edge.job), "status")
+        for parent in decode.parents_of(row):
+            asked["status", parent] = ("HGET", self._keys.job(parent), "status")
         if "array_size" in row:
             asked["array", job_id] = ("HGETALL", self._keys.array(job_id))
             asked["skips", job_id] = ("SCARD", self._keys.array_skips(job_id))
@@ -297,7 +297,7 @@ def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | 
         return None if isinstance(reply, Exception) else reply
 
     try:
-        states = {edge.job: of("status", edge.job) for edge in decode.edges(row)}
+        states = {parent: of("status", parent) for parent in decode.parents_of(row)}
         parents = {parent: Status(state.decode()) if state else None for parent, state in states.items()}
         array = of("array", job_id)
         about_array = None if array is None else {**decode.row(array), "skips": b"%d" % (of("skips", job_id) or 0)}

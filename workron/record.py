@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from workron import decode
-from workron.connection import Connection
 from workron.errors import InvalidRequest
 from workron.keys import Keys
 from workron.models import AuditEntry, AuditPage
+from workron.reads import Reads
 from workron.scripts import Arg, Scripts
 
 MOST_AT_ONCE: Final = 200
@@ -17,8 +17,8 @@ MOST_AT_ONCE: Final = 200
 class Record:
     """Writes and reads the record of one namespace."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
-        self._connection = connection
+    def __init__(self, keys: Keys, scripts: Scripts, reads: Reads) -> None:
+        self._reads = reads
         self._keys = keys
         self._scripts = scripts
 
@@ -30,7 +30,8 @@ class Record:
     async def page(self, limit: int, cursor: str | None) -> AuditPage:
         """Return entries, newest first; `cursor` is the id of the last one of the page before."""
         start = "+" if cursor is None else f"({_place(cursor)}"
-        found = await self._connection.call("XREVRANGE", self._keys.audit, start, "-", "COUNT", limit + 1)
+        async with self._reads.turn() as connection:
+            found = await connection.call("XREVRANGE", self._keys.audit, start, "-", "COUNT", limit + 1)
         entries = tuple(_entry(name.decode(), decode.row(fields)) for name, fields in found[:limit])
         return AuditPage(entries, entries[-1].id if len(found) > limit else None)
 

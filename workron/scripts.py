@@ -211,8 +211,8 @@ class Scripts:
     async def follow(self, job_id: str, fence: Arg, offset: int, *, on: Connection) -> Any:
         return await self._run("follow", job_id, fence, offset, on=on)
 
-    async def parents(self, job_id: str, at: int, limit: int, room: int) -> Any:
-        return await self._run("parents", job_id, at, limit, room)
+    async def parents(self, job_id: str, at: int, limit: int, room: int, *, on: Connection) -> Any:
+        return await self._run("parents", job_id, at, limit, room, on=on)
 
     async def cancel(self, job_id: str, run: str, *, cascade: bool = False) -> Any:
         return await self._run("cancel", job_id, run, int(cascade), repeat=bool(run))

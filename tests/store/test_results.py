@@ -244,9 +244,9 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
     server = (await bench.client.info("server"))["process_id"]
     read, steps = store._scripts.parents, []
 
-    async def measured(*of: Any) -> Any:
+    async def measured(*of: Any, **options: Any) -> Any:
         before = used_s(server)
-        reply = await read(*of)
+        reply = await read(*of, **options)
         steps.append(used_s(server) - before)
         return reply
 

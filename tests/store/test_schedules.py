@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from builders import claim, finish
@@ -126,10 +127,10 @@ async def test_the_reply_of_a_fired_occurrence_may_be_lost(bench: Bench, store: 
     await make_due(bench)
     run = store._scripts._run
 
-    async def twice(name: str, *args: object, repeat: bool = True) -> object:
+    async def twice(name: str, *args: Any, **options: Any) -> object:
         if name == "submit":
-            await run(name, *args, repeat=repeat)  # type: ignore[arg-type]
-        return await run(name, *args, repeat=repeat)  # type: ignore[arg-type]
+            await run(name, *args, **options)
+        return await run(name, *args, **options)
 
     store._scripts._run = twice  # type: ignore[method-assign]
     await fire(store)

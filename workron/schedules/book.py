@@ -12,6 +12,7 @@ from workron.connection import Connection
 from workron.decode import Row
 from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailable
 from workron.keys import Keys
+from workron.reads import Reads
 from workron.schedules.models import (
     SHOWN_RUNS,
     CatchUp,
@@ -55,8 +56,9 @@ class Due:
 class ScheduleBook:
     """All schedules of a namespace. A change is made on what its maker saw, else made anew on what there is by now."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reads: Reads | None = None) -> None:
         self._connection = connection
+        self._reads = reads or Reads(connection, apart=False)
         self._keys = keys
         self._scripts = scripts
 
@@ -132,7 +134,8 @@ class ScheduleBook:
             ("LRANGE", self._keys.schedule_runs(name), 0, SHOWN_RUNS - 1),
             ("TIME",),
         ]
-        reply, runs, time = await self._connection.each(commands)
+        async with self._reads.turn() as connection:  # its work may be a large workflow
+            reply, runs, time = await connection.each(commands)
         now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
         if isinstance(reply, Exception):
             raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
@@ -146,10 +149,11 @@ class ScheduleBook:
     async def page(self, limit: int, cursor: str | None) -> SchedulePage:
         """Return schedules behind `cursor` by name, without their work and runs."""
         start = "-" if cursor is None else f"({cursor}"
-        found = await self._connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
-        names = [name.decode() for name in found]
-        shown = names[:limit]
-        replies = await self._connection.each([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
+        async with self._reads.turn() as connection:
+            found = await connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
+            names = [name.decode() for name in found]
+            shown = names[:limit]
+            replies = await connection.each([("HMGET", self._keys.schedule(name), *_LISTED) for name in shown])
         rows = [{} if isinstance(reply, Exception) else _present(reply) for reply in replies]
         schedules = [_schedule(name, row, ()) for name, row in zip(shown, rows, strict=True)]
         next_cursor = shown[-1] if len(names) > limit else None
