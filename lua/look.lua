@@ -55,15 +55,8 @@ local function check_line(job, name, list)
     count(queue_key(job.queue), 'held', 1)
     SLOTS.touched[name] = 'anew'
     tell(job.id, 'not-in-list', list, true)
-  end
-end
-
--- A key of which jobs are held is looked at again soon.
-local function check_refill(name)
-  local at = tonumber(redis.call('ZSCORE', P .. 'due', 'refill ' .. name) or '')
-  if at and at > NOW + 2 * SLOTS.LOOK_AGAIN_MS then
-    redis.call('ZADD', P .. 'due', NOW_TEXT, 'refill ' .. name)
-    tell('concurrency:' .. name, 'not-due', 'refill ' .. name, true)
+  elseif place > 0 then -- it is held: perhaps a slot was lost
+    SLOTS.touched[name] = SLOTS.touched[name] or 'on'
   end
 end
 
@@ -73,7 +66,6 @@ local function check_pending(job)
   local name = job.holds and string.find(job.holds, 'c', 1, true) and SLOTS.said_by(job.id).name
   if name then
     check_line(job, name, list)
-    check_refill(name)
   elseif not stands_in(list, job.id) then
     append(pushes, list, job.id)
     hints[job.queue] = true

@@ -81,9 +81,8 @@ class ConcurrencyAudit:
         for queue in queues:
             async for problem in self._line(name, queue, 0 if to_go_on else free):
                 yield problem
-        waiting = {one for (its, _), jobs in self._waiting.items() if its == name for one in jobs}
-        if again_at is None and self.held & waiting:
-            yield "some are held, and nobody would ever look again"
+        if again_at is not None and not to_go_on:
+            yield "it is to be looked at later, and there is nothing to wait for"
 
     async def _line(self, name: str, queue: str, free: int) -> AsyncIterator[str]:
         line = dict(await self._client.zrange(self._keys.in_line(name, queue), 0, -1, withscores=True))

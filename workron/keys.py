@@ -15,7 +15,6 @@ class Keys:
         self.due: Final = f"{self.prefix}due"
         self.queues: Final = f"{self.prefix}queues"
         self.pending_queues: Final = f"{self.prefix}queues:pending"
-        self.held_keys: Final = f"{self.prefix}keys:held"
         self.workers: Final = f"{self.prefix}workers"
         self.batches: Final = f"{self.prefix}batches"
         self.arrays: Final = f"{self.prefix}arrays"

@@ -2,7 +2,8 @@
 --
 -- After each call that has changed something of a key, the first jobs in each line are let go, as many as slots are free.
 -- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever
--- claims next goes on; `rest` counts the queues that have not been looked at.
+-- claims next goes on; `rest` counts the queues that have not been looked at. Where no slot is free nothing is to be done
+-- until one gets free, by a call that has changed something of the key; slots that were lost are found by `look`.
 
 do
   local BAND, QUEUES, RUNNING = SLOTS.BAND, ':queues', ':running'
@@ -40,8 +41,7 @@ do
     end
   end
 
-  -- Let the first ones go, until those in the list are the next `free` ones. Returns whether others are held, and whether
-  -- some of these should not be.
+  -- Let the first ones go, until those in the list are the next `free` ones. Returns whether some are held that should not be.
   local function let_go_in(name, queue, free)
     local waiting, most = waiting_of(name, queue), math.min(free, SLOTS.WINDOW)
     local number = math.min(most, to_let_go)
@@ -66,8 +66,7 @@ do
       put_into_lists(queue, let_go)
       to_let_go = to_let_go - #let_go
     end
-    local others = #held > 2 * #let_go
-    return others, others and number < most and #let_go == number
+    return number < most and #let_go == number and #held > 2 * number
   end
 
   -- The queues to look at now; `rest` becomes how many others are to be looked at then, -1: all.
@@ -91,40 +90,35 @@ do
     return queues
   end
 
-  -- Let jobs go in all queues. Returns when the key is to be looked at again, false if it need not.
+  -- Let jobs go in all queues. Returns whether there are more to let go, in another call.
   local function let_go_in_all(name, next_queue, anew)
     local free, about = SLOTS.free_slots(name), SLOTS.about_key(name)
     if free <= 0 then
       free = free + free_stale(name)
     end
     if free <= 0 then
-      return NOW + SLOTS.LOOK_AGAIN_MS
+      return false
     end
     if to_visit <= 0 then
       about.rest = -1
       hints[next_queue] = true -- who is woken goes on
-      return NOW
+      return true
     end
-    local queues, held, cut = queues_to_visit(name, anew), false, false
-    for _, queue in ipairs(queues) do
-      local others, too_early = let_go_in(name, queue, free)
-      held, cut = held or others, cut or too_early
+    for _, queue in ipairs(queues_to_visit(name, anew)) do
+      if let_go_in(name, queue, free) then
+        about.rest = -1
+      end
     end
-    held = held or redis.call('ZCARD', key_of(name) .. QUEUES) > #queues -- perhaps in those of an earlier call
-    if cut then
-      about.rest = -1
-    end
-    return about.rest ~= 0 and NOW or held and NOW + SLOTS.LOOK_AGAIN_MS
+    return about.rest ~= 0
   end
 
   -- Have as many jobs in the lists as there are slots. What is too much for one call, the next one goes on with.
   local function let_go(name, anew)
-    local key, again_at = key_of(name), false
+    local key = key_of(name)
     local next_queue = redis.call('ZRANGE', key .. QUEUES, '0', '0')[1]
-    if next_queue then
-      again_at = let_go_in_all(name, next_queue, anew)
+    if next_queue and let_go_in_all(name, next_queue, anew) then
+      index(P .. 'due', 'refill ' .. name, NOW)
     end
-    index(P .. 'due', 'refill ' .. name, again_at)
     if next_queue or SLOTS.about_key(name).jobs > 0 or redis.call('EXISTS', key .. RUNNING) == 1 then
       SLOTS.write(name)
     else
@@ -141,7 +135,6 @@ do
     for name, how in pairs(names) do
       if not pcall(let_go, name, how == 'anew') then
         quarantine('concurrency:' .. name)
-        index(P .. 'due', 'refill ' .. name, NOW + SLOTS.LOOK_AGAIN_MS)
       end
     end
     SLOTS.arrived = {}

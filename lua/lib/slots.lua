@@ -15,7 +15,6 @@
 local SLOTS = { -- one local for all that is needed elsewhere: a script may have 200
   BAND = 1e13, -- places of one priority
   WINDOW = 200, -- most that are let go in a queue before one of them has started
-  LOOK_AGAIN_MS = 60000, -- a key where some are held is looked at even if nothing happens there
   touched = {}, -- key → 'anew' where something has changed; 'on' to go on
   arrived = {}, -- id → true: it waits since this call
 }
@@ -72,6 +71,7 @@ do
       for i, field in ipairs(COUNTS) do
         about[field] = tonumber(row[i] or '') or 0
       end
+      about.stored = row
       abouts[name] = about
     end
     return abouts[name]
@@ -187,7 +187,6 @@ do
       if place < 0 then
         redis.call('ZADD', waiting, int(-place), id)
         count(queue_key(queue), 'held', 1)
-        index(P .. 'due', 'refill ' .. said.name, NOW + SLOTS.LOOK_AGAIN_MS)
       end
       return nil
     end
@@ -228,13 +227,19 @@ do
     touch(name)
   end
 
-  -- Write what was counted of a key in this call.
+  -- Write what has changed of a key's counts in this call.
   function SLOTS.write(name)
-    local fields = {}
-    for _, field in ipairs(COUNTS) do
-      fields[#fields + 1], fields[#fields + 2] = field, int(abouts[name][field])
+    local about, fields = about_key(name), {}
+    for i, field in ipairs(COUNTS) do
+      local value = int(about[field])
+      if value ~= (about.stored[i] or '0') then
+        fields[#fields + 1], fields[#fields + 2] = field, value
+        about.stored[i] = value
+      end
     end
-    redis.call('HSET', key_of(name), unpack(fields))
+    if #fields > 0 then
+      redis.call('HSET', key_of(name), unpack(fields))
+    end
   end
 
   function SLOTS.forget(name)

@@ -48,8 +48,8 @@ do
   function INSPECT.concurrency(name, fault)
     local key = SLOTS.key_of(name)
     check_numbers(key, OF_KEY, fault)
-    local look_at = tonumber(redis.call('ZSCORE', P .. 'due', 'refill ' .. name) or '')
-    local is_late = not look_at or look_at > NOW + 2 * SLOTS.LOOK_AGAIN_MS
+    local may_go = math.min(SLOTS.free_slots(name), SLOTS.WINDOW)
+    local is_late = not redis.call('ZSCORE', P .. 'due', 'refill ' .. name)
     for _, queue in ipairs(redis.call('ZRANGE', key .. ':queues', '0', '99')) do
       local waiting = SLOTS.waiting_of(name, queue)
       if redis.call('EXISTS', waiting) == 0 then
@@ -62,7 +62,8 @@ do
           redis.call('ZADD', SLOTS.keys_in(queue), '0', name)
         end)
       end
-      if is_late and redis.call('ZCOUNT', waiting, '(0', '+inf') > 0 then
+      local let_go = redis.call('ZCOUNT', waiting, '-inf', '(0')
+      if is_late and let_go < may_go and redis.call('ZCOUNT', waiting, '(0', '+inf') > 0 then
         fault('held-up', queue, function()
           SLOTS.touched[name] = 'anew'
         end)

@@ -102,10 +102,6 @@ async def schedules_that_are_never_due(patient: Patient) -> None:
     await patient.redis.zadd(patient.keys.schedules_due, {"nightly": 2**50})
 
 
-async def held_for_ever(patient: Patient) -> None:
-    await patient.redis.zadd(patient.keys.due, {"refill k": 2**50})
-
-
 async def by_another_order(patient: Patient) -> None:
     await patient.redis.zadd(patient.keys.jobs, {patient.pending: 7})
 
@@ -151,7 +147,7 @@ async def stop_that_nobody_goes_on_with(patient: Patient) -> None:
 
 
 async def held_and_forgotten(patient: Patient) -> None:
-    await patient.redis.zrem(patient.keys.due, "refill k")
+    await patient.redis.hset(patient.keys.concurrency("k"), "limit", "50")
 
 
 async def a_task_gone(patient: Patient) -> None:
@@ -201,7 +197,6 @@ BREAKS: list[tuple[str, Break]] = [
     ("stray-member", added_to("concurrency:k:waiting:default", "done")),
     ("leaked-slot", added_to("concurrency:k:running", "done")),
     ("held-up", held_and_forgotten),
-    ("held-up", held_for_ever),
     ("leaked-lock", written("unique:other", "{done} 1")),
     ("orphan", written("job:0000000000000000000000:output:5", "what was said")),
     ("orphan", written("job:{done}:output:5", "what was said")),

@@ -9,7 +9,7 @@ from bulk_actions import counts, order
 from servers import Bench
 
 from workron.fleet import WorkerStatus
-from workron.models import Concurrency, Moment, NewJob, Outcome, QueueChange, Rate, Reason, Status
+from workron.models import Moment, NewJob, Outcome, QueueChange, Rate, Reason, Status
 from workron.models.actions import Verb
 from workron.policy import Policy
 from workron.store import Store
@@ -76,14 +76,6 @@ async def test_a_moment_that_somebody_named_stays(bench: Bench) -> None:
     assert await store.glance.look() == []
     members = (named.id, f"deadline {named.id}", f"expires {named.id}")
     assert [await bench.client.zscore(bench.keys.due, one) for one in members] == [later, later + 1, later + 2]
-
-
-async def test_a_key_of_which_jobs_are_held_was_looked_at_again_a_day_later(bench: Bench) -> None:
-    store = bench.store(PATIENT)
-    await submit(store, *(new_job(concurrency=Concurrency("k", 1)) for _ in range(3)))
-    await bench.client.zadd(bench.keys.due, {"refill k": await now_ms(bench) + DAY_MS})
-    assert [(fault.code, fault.detail) for fault in await store.glance.look()] == [("not-due", "refill k")]
-    assert await due_in_ms(bench, "refill k") <= 0
 
 
 async def test_a_rate_let_nothing_start_for_as_long_as_the_clock_had_been_ahead(bench: Bench) -> None:

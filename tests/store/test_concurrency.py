@@ -129,13 +129,6 @@ async def test_a_paused_queue_keeps_no_slot_from_others(store: Store) -> None:
     assert len(await started(store)) == 1
 
 
-async def test_a_job_that_another_queue_was_faster_than_is_looked_at_again(store: Store, bench: Bench) -> None:
-    await submit(store, new_job(concurrency=ONE), new_job(concurrency=ONE, queue="other"))
-    assert len(await claim(store)) == 1
-    assert await claim(store, queues=["other"]) == []
-    assert await bench.client.zcount(bench.keys.due, "-inf", "+inf") == 1
-
-
 async def test_a_job_without_a_slot_is_no_start_for_the_limit_of_its_queue(store: Store) -> None:
     await store.change_queue("default", QueueChange(max_running=2))
     await submit(store, *jobs(2, concurrency=ONE, queue="other"), *jobs(2, concurrency=ONE), *jobs(2))

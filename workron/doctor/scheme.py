@@ -47,7 +47,7 @@ SHAPES: Final = (
     _shape(rf"queue:{_QUEUE}:parked", "zset", lasts_ms=_HOUR_MS),
     _shape(rf"queue:{_QUEUE}:starts", "list", lasts_ms=_HOUR_MS),
     _shape(rf"(?P<item>jobs:(?:{_ENDED}))", "zset", members="member"),
-    _shape("queues:pending|keys:held", "zset"),
+    _shape("queues:pending", "zset"),
     _shape(r"(?P<item>queues|jobs|leases|due|batches|schedules|schedules:due|actions:open)", "zset", members="member"),
     _shape("workers|actions|apikeys|arrays", "zset"),
     _shape(rf"apikey:{_ID}", "hash"),
