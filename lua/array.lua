@@ -1,5 +1,5 @@
 -- array: go on with an array: make tasks that may start by now, and do with every one what was asked of all.
--- uses: core timers unique slots concurrency ends edges arrays workflows tasks
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
 --
 -- ARGV[1]  id     of the array's job
 -- ARGV[2]  limit  most tasks to look at, 1..100
@@ -10,15 +10,15 @@ local id, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 200
 
 local head = read(id)
+redis.pcall('ZREM', P .. 'arrays', id) -- it comes back, behind the others, if there is more to do
 if not visible(head) then
-  redis.call('ZREM', P .. 'arrays', id)
   return { 'UNKNOWN' }
 end
 
--- Go over the next tasks; returns whether others are left.
+-- Go over the next tasks; returns whether others are left. To make one is as much work as to look at some.
 local function walk(row)
   local what, place = string.match(row.walk, '^(%a+) (%d+)$')
-  local made = tonumber(string.match(redis.call('HGET', array_key(id), 'dropped') or '', '%d+$') or row.made)
+  local made = tonumber(string.match(row.dropped or '', '%d+$') or row.made)
   made = row.follows and row.size or made
   local behind = math.min(tonumber(place) + limit, made)
   for at = tonumber(place), behind - 1 do
@@ -28,7 +28,7 @@ local function walk(row)
       retry_task(head, row, at)
     end
     if row.follows and what ~= 'cancel' then
-      catch_up(row, head, at)
+      FOLLOWS.catch_up(head, row, at)
     end
   end
   if behind >= made then
@@ -39,16 +39,18 @@ local function walk(row)
   return true
 end
 
-redis.call('ZREM', P .. 'arrays', id)
-local row = array_row(id)
-if row.walk and walk(row) then
-  work_on_array(id)
+local function go_on()
+  local row = array_row(id)
+  if row.walk and walk(row) then
+    work_on_array(id)
+  end
+end
+
+if not pcall(go_on) then
+  quarantine(id)
 end
 touch(id)
 flush()
 local propagating = propagate(EDGES)
 flush()
-if propagating then
-  work_on_array(id)
-end
-return { redis.call('ZSCORE', P .. 'arrays', id) and 'MORE' or 'SETTLED' }
+return { (propagating or redis.call('ZSCORE', P .. 'arrays', id)) and 'MORE' or 'SETTLED' }

@@ -1,5 +1,5 @@
 -- cancel: end a job that waits, or have the command of a running one stopped.
--- uses: core timers unique slots concurrency ends edges arrays workflows
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
 --
 -- ARGV[1]  id       of the job
 -- ARGV[2]  run      the run that the caller saw, '' for the present one
@@ -22,7 +22,7 @@ if TERMINAL[job.status] and job.status ~= 'cancelled' then
   return { 'ENDED', job.status }
 end
 if cascade == '1' and (job.children or is_array(job)) then
-  push_cascade(job, NOW_TEXT)
+  push_cascade(job, new_cascade())
 end
 if job.status == 'cancelled' then
   local propagating = cascade == '1' and propagate(EDGES)

@@ -1,5 +1,5 @@
 -- inspect: look whether jobs and keys are as they say of each other, as of one moment, and mend what is not.
--- uses: core history timers unique slots concurrency ends edges arrays workflows gates waits heads inspection sums leftovers
+-- uses: core history timers unique slots concurrency ends edges arrays follows workflows gates waits heads inspection sums leftovers
 --
 -- ARGV[1]  mend   1: mend what can be mended safely; 0: only look
 -- ARGV[2]  what   kind of the items, a function of INSPECT: see lib/inspection, lib/leftovers

@@ -1,5 +1,5 @@
 -- look: find jobs that were lost on the way and put them back. Reapers do so all the time, without being asked.
--- uses: core timers unique slots concurrency ends edges arrays workflows
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
 --
 -- It goes over the keys of jobs, not over an index: a job that stands in no index is found, too. What else can be wrong,
 -- `workron doctor` finds, and `workron doctor --rebuild` mends.
@@ -114,6 +114,21 @@ local function check_walk(id, entry)
   end
 end
 
+-- An array of which followers are to be told what has ended, and one that waits although all that it follows has ended.
+local function check_followers(job)
+  if redis.call('EXISTS', array_key(job.id) .. ':ended') == 1 then
+    check_walk(job.id, 'follow:' .. job.id)
+  end
+  local row = array_row(job.id)
+  local followed = row.follows and row.started and not (row.walk or TERMINAL[job.status]) and row.ended < row.size
+    and row.waiting + row.running + row.turns == 0 and string.match(row.follows, '^%S+')
+  local other = followed and read(followed)
+  if followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1)) then
+    FOLLOWS.all(job.id)
+    tell(job.id, 'stuck-walk', array_key(job.id), true)
+  end
+end
+
 local function check_walks(job)
   if job.children and job.edge_cursor then
     check_walk(job.id, job.id)
@@ -129,6 +144,7 @@ local function check_walks(job)
     tell(job.id, 'unsettled', 'all others of its workflow have ended', true)
   end
   if is_array(job) then
+    check_followers(job)
     if redis.call('HEXISTS', array_key(job.id), 'walk') == 1 and not redis.call('ZSCORE', P .. 'arrays', job.id) then
       work_on_array(job.id)
       tell(job.id, 'stuck-walk', array_key(job.id), true)

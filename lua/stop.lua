@@ -1,5 +1,5 @@
 -- stop: cancel a workflow: what waits at once, what runs by stopping its command; only its final job still runs.
--- uses: core timers unique slots concurrency ends edges arrays workflows
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
 --
 -- ARGV[1]  workflow  id of the workflow
 --

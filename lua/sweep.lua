@@ -2,8 +2,8 @@
 -- uses: core places queues deletion
 --
 -- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
--- has unfinished jobs; a task that is not done stays as long as its array. The caller goes on behind those, so that they do
--- not hold up the others.
+-- has unfinished jobs; a task that is not done stays as long as its array, an array as long as one that follows it. The
+-- caller goes on behind those, so that they do not hold up the others.
 --
 -- ARGV[1]  status     done, failed, cancelled or skipped
 -- ARGV[2]  keep_ms    retention, ms
@@ -22,7 +22,7 @@ local function is_kept(job)
   if workflow and going_on[workflow] == nil then
     going_on[workflow] = unfinished(workflow) or false
   end
-  return workflow and going_on[workflow] or is_needed(job)
+  return workflow and going_on[workflow] or is_needed(job) or has_followers(job)
 end
 
 local function sweep(id)

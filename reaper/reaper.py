@@ -24,7 +24,7 @@ from workron.signals import happens
 from workron.store import Store
 from workron.sweeping import Swept
 from workron.tasks import end
-from workron.upkeep import Reaped, Upkeep
+from workron.upkeep import PASS_S, Reaped, Upkeep
 
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
@@ -122,8 +122,8 @@ class Reaper:
 
         await spare(self._upkeep.promote())
         await spare(self._upkeep.rouse())
-        await spare(self._upkeep.propagate())
-        tidied = await spare(self._upkeep.tidy())
+        await spare(self._upkeep.propagate(PASS_S))
+        tidied = await spare(self._upkeep.tidy(PASS_S))
         await spare(self._measure_now_and_then())
         swept = await spare(self._sweep_now_and_then())
         await spare(self._mend_now_and_then())

@@ -19,7 +19,7 @@ from workron.scripts import Scripts
 
 STEP: Final = 100
 """Tasks in one call."""
-_IN_A_REQUEST_S: Final = 1.0
+_IN_A_REQUEST_S: Final = 0.2
 
 
 class Arrays:
@@ -41,15 +41,21 @@ class Arrays:
                 sizes[unknown] = found.array.size if found.array else 0
             _match(sizes[job.id], followed, sizes)
 
+    async def step(self, job_id: str | bytes) -> bool:
+        """Make tasks of an array that may start, or go over some that are there; returns whether others are left."""
+        match await self._scripts.array(job_id, STEP):
+            case [b"MORE"]:
+                return True
+            case [b"SETTLED" | b"UNKNOWN"]:
+                return False
+            case reply:
+                raise AssertionError(f"unknown reply: {reply!r}")
+
     async def work_on(self, job_id: str, within_s: float) -> None:
-        """Do what is to be done now for an array: make tasks, go over those there are. The rest is the next pass's."""
+        """Do what is to be done now for an array. The rest is the next pass's."""
         ends_at = time.monotonic() + within_s
-        while time.monotonic() < ends_at:
-            match await self._scripts.array(job_id, STEP):
-                case [b"SETTLED" | b"UNKNOWN"]:
-                    return
-                case [b"MORE"]:
-                    pass
+        while await self.step(job_id) and time.monotonic() < ends_at:
+            pass
 
     async def work_on_quietly(self, job_id: str) -> None:
         """Do the same for a while; then, or if Redis goes away, the reaper goes on."""

@@ -140,7 +140,7 @@ class Scripts:
     async def tasks(self, job_id: str, what: str, places: Sequence[int]) -> Any:
         return await self._run("tasks", job_id, what, *places)
 
-    async def array(self, job_id: str, limit: int) -> Any:
+    async def array(self, job_id: str | bytes, limit: int) -> Any:
         return await self._run("array", job_id, limit)
 
     async def abort(self, batch: str, idle_ms: int) -> Any:

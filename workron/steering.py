@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from workron.arrays import Arrays
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable, UniqueConflict
 from workron.models import Cancelled, Job
 from workron.scripts import Scripts
 from workron.upkeep import Upkeep
+
+_IN_A_REQUEST_S: Final = 0.2
 
 
 class Steering:
@@ -99,9 +101,9 @@ class Steering:
         return await self._arrays.tasks(job.id, what, indexes)
 
     async def propagate_quietly(self) -> None:
-        """Have the edges of ended jobs visited now, if Redis is there."""
+        """Have the edges of ended jobs visited now, if Redis is there, as far as a request may take."""
         with suppress(StoreUnavailable):  # the reaper goes on
-            await self._upkeep.propagate()
+            await self._upkeep.propagate(_IN_A_REQUEST_S)
 
 
 def _not_this_run(reply: Any, job_id: str, run: int | None) -> Exception:

@@ -5,6 +5,8 @@ is visible; if its submitter dies, the reaper aborts it. After `open`, the reape
 """
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -259,24 +261,19 @@ class Submitter:
         with suppress(StoreUnavailable):
             await self.admit(batch)
 
-    async def admit(self, batch: str) -> bool:
-        """Admit all jobs of an open submission; returns False if it is not open."""
-        while True:
-            reply = await self._scripts.admit(batch)
-            if reply[0] != b"MORE":
-                return bool(reply[0] == b"ADMITTED")
+    async def admit(self, batch: str, ends_at: float = math.inf) -> bool:
+        """Admit all jobs of an open submission; returns False if it is not open, or the time is over."""
+        while (reply := await self._scripts.admit(batch))[0] == b"MORE" and time.monotonic() < ends_at:
+            pass
+        return bool(reply[0] == b"ADMITTED")
 
-    async def tidy(self, batches: Sequence[str]) -> int:
-        """Finish what submitters left behind: admit what is open, abort what is abandoned; returns how many."""
-        tidied = 0
-        for batch in batches:
-            if await self.admit(batch):
-                tidied += 1
-                continue
-            while (reply := await self._scripts.abort(batch, ABANDONED_MS))[0] == b"MORE":
-                pass
-            tidied += reply[0] == b"ABORTED"
-        return tidied
+    async def tidy(self, batch: str, ends_at: float) -> bool:
+        """Admit what a submitter left open, or abort what it has abandoned; returns whether that is done."""
+        if await self.admit(batch, ends_at):
+            return True
+        while (reply := await self._scripts.abort(batch, ABANDONED_MS))[0] == b"MORE" and time.monotonic() < ends_at:
+            pass
+        return bool(reply[0] == b"ABORTED")
 
 
 async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]], values: ArrayValues) -> Any:

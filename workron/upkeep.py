@@ -1,5 +1,6 @@
 """The reaper's side of the store: what keeps the system in order, in bounded steps, by any number of processes."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ LEASES: Final = 100
 MEASURED: Final = 500
 ROUSED: Final = 100
 """Most edges, leases and queues in one call."""
-ARRAY_S: Final = 0.5
+TIDIED: Final = 100
+"""Submissions that were left behind, in one pass."""
+PASS_S: Final = 0.5
 PROMOTED_S: Final = 0.5
-"""How long a pass works on one array, and on due jobs."""
+"""How long a pass works at dependents and at what others left behind, and on due jobs; the next pass goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,13 @@ class Upkeep:
         self._beat = 0
         self._pending = Round(connection, keys.pending_queues)
         self._sweeper = Sweeper(connection, keys, scripts, reader, policy)
+        self._tidied_to = 0
 
-    async def propagate(self) -> int:
-        """Visit the edges of ended jobs until none are left; returns the number of calls."""
+    async def propagate(self, within_s: float = math.inf) -> int:
+        """Visit the edges of ended jobs until none are left, or the time is over; returns the number of calls."""
+        ends_at = time.monotonic() + within_s
         calls = 1
-        while (await self._scripts.propagate(EDGES))[0] == b"MORE":
+        while (await self._scripts.propagate(EDGES))[0] == b"MORE" and time.monotonic() < ends_at:
             calls += 1
         return calls
 
@@ -115,23 +120,37 @@ class Upkeep:
         """Note how fast some queues drain; False if another reaper has done so just now."""
         return bool((await self._scripts.measure(MEASURED))[0] == b"MEASURED")
 
-    async def tidy(self) -> int:
-        """Go on with arrays, and finish submissions that their submitters left behind; returns how many of those."""
-        damaged: StoreBroken | None = None
-        tidied = 0
-        for job_id in await self._connection.call("ZRANGE", self._keys.arrays, 0, 99):
-            try:
-                await self._arrays.work_on(job_id.decode(errors="replace"), ARRAY_S)
-            except StoreBroken as error:  # the others go on all the same
-                damaged = error
-        for batch in await self._connection.call("ZRANGE", self._keys.batches, 0, 99):
-            try:
-                tidied += await self._submitter.tidy([batch.decode(errors="replace")])
-            except StoreBroken as error:
-                damaged = error
+    async def tidy(self, within_s: float = math.inf) -> int:
+        """Finish submissions that their submitters left behind, and go on with arrays; returns how many submissions.
+
+        At most half of the time is for submissions. An array goes behind the others after each step.
+        """
+        began = time.monotonic()
+        tidied, damaged = await self._tidy_batches(began + within_s / 2)
+        while waiting := await self._connection.call("ZRANGE", self._keys.arrays, 0, 0):
+            await self._arrays.step(waiting[0])
+            if time.monotonic() > began + within_s:
+                break
         if damaged is not None:
             raise damaged
         return tidied
+
+    async def _tidy_batches(self, ends_at: float) -> tuple[int, StoreBroken | None]:
+        """Look at the next submissions, in turn; also what error a damaged one gave: it spares the others."""
+        start, tidied, looked = self._tidied_to, 0, 0
+        damaged: StoreBroken | None = None
+        page = await self._connection.call("ZRANGE", self._keys.batches, start, start + TIDIED - 1)
+        for batch in page:
+            try:
+                tidied += await self._submitter.tidy(batch.decode(errors="replace"), ends_at)
+            except StoreBroken as error:
+                damaged = error
+            looked += 1
+            if time.monotonic() > ends_at:
+                break
+        behind = start + looked - tidied
+        self._tidied_to = behind if len(page) == TIDIED or looked < len(page) else 0
+        return tidied, damaged
 
     async def sweep(self) -> Swept:
         """Delete finished jobs whose retention has passed, and dead ids in the lists of waiting jobs."""

@@ -11,6 +11,7 @@
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 local to_make = MADE_PER_CALL
+local FOLLOWS = {} -- see follows
 local touched = {} -- arrays whose tasks have moved in this call, in their order; and array → true
 
 -- Have an array brought to what its tasks demand, when all is written.
@@ -42,7 +43,7 @@ end
 
 local function array_row(array)
   local row = redis.call('HMGET', array_key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
-    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows')
+    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows', 'dropped')
   local numbers = {}
   for i = 1, 11 do
     numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see inspection
@@ -51,7 +52,7 @@ local function array_row(array)
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
     waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
-    walk = row[12], follows = row[13],
+    walk = row[12], follows = row[13], dropped = row[14],
     prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
     turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
@@ -215,46 +216,6 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return moved
 end
 
--- The arrays that follow this one task by task, each with the end of a task that they wait for.
-local function followers_of(array)
-  return string.gmatch(redis.call('HGET', array_key(array), 'followers') or '', '(%S+) (%S+) ')
-end
-
--- A task of the array that is followed has ended: the task of the same index starts, or is skipped.
-local function follow(follower, when, place, status)
-  local head = read(follower)
-  local started, dropped = unpack(redis.call('HMGET', array_key(follower), 'started', 'dropped'))
-  if not head or head.cancel_requested_at or not started then
-    return
-  end
-  local task, fits = read(task_id(head, place)), when == 'finished' or when == status
-  local new = not task and not dropped and not was_done(follower, place)
-    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0
-  if new and not fits then
-    local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
-    make_following(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
-  elseif fits and (new or task and task.status == 'skipped') then
-    if redis.call('HEXISTS', array_key(follower), 'parallel') == 1 then
-      wait_for_turn(follower, place)
-    else
-      run_again(head, { prefix = 0, follows = true }, place)
-    end
-  end
-end
-
--- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first.
-local function follow_all(follower)
-  if not read(follower) then
-    return -- it was deleted
-  end
-  local walk = redis.call('HGET', array_key(follower), 'walk') or 'follow 0'
-  local what = string.match(walk, '^%a+')
-  if what ~= 'cancel' then
-    redis.call('HSET', array_key(follower), 'walk', what .. ' 0')
-  end
-  work_on_array(follower)
-end
-
 -- Tasks that were never made end with their array.
 local function drop_rest(head, as)
   local row = array_row(head.id)
@@ -262,9 +223,7 @@ local function drop_rest(head, as)
   if rest > 0 then
     local dropped = int(rest) .. ' ' .. as .. ' ' .. int(row.made)
     redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', dropped)
-    for follower in followers_of(head.id) do
-      follow_all(follower)
-    end
+    FOLLOWS.note(head.id, '*')
     count(array_key(head.id), as, rest)
     count(queue_key(head.queue), 'reserved', -rest)
   end
@@ -290,18 +249,20 @@ function HOLDERS.A(head, from, to)
     if head.array_follows then
       local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
       redis.call('HSET', key, 'follows', head.array_follows)
-      local others = redis.call('HGET', array_key(followed), 'followers') or ''
-      redis.call('HSET', array_key(followed), 'followers', others .. head.id .. ' ' .. when .. ' ')
+      FOLLOWS.register(followed, head.id, when)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
   elseif from == 'skipped' or head.anew then
     restore_rest(head)
   end
+  if from and TERMINAL[from] and not TERMINAL[to] then
+    redis.call('HDEL', key, 'begun') -- none has started in this run
+  end
   if to == 'pending' then -- it starts
     redis.call('HSET', job_key(head.id), 'status', 'blocked')
     redis.call('HSET', key, 'started', '1')
     if head.array_follows then
-      follow_all(head.id)
+      FOLLOWS.start(head)
     end
     touch(head.id)
     return 'blocked'
@@ -314,9 +275,7 @@ function HOLDERS.a(task, from, to)
   local array, place = string.match(task.array or '', '^(%S+) (%d+)$')
   if array then
     if TERMINAL[to] then
-      for follower, when in followers_of(array) do
-        follow(follower, when, tonumber(place), to)
-      end
+      FOLLOWS.note(array, place)
     end
     if from then
       count(array_key(array), from, -1)

@@ -1,5 +1,11 @@
 -- deletion: forget a job that has ended, with all that is stored of it.
 
+local GONE_AT_ONCE = 20 -- entries of `:followers`
+
+local function is_head(job)
+  return job.holds and string.find(job.holds, 'A', 1, true)
+end
+
 local function unfinished(workflow)
   local counts_now = redis.call('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
   local ended = 0
@@ -17,9 +23,10 @@ local function leave_workflow(workflow)
   end
 end
 
--- Whether its dependents are still to be told of its end, or to be cancelled with it (see workflows).
+-- Whether its dependents are still to be told of its end, or of that of a task, or to be cancelled with it (see workflows).
 local function is_walked(job)
   return job.edge_cursor or (job.children or job.holds) and string.find(job.cascade or '', '%d$')
+    or is_head(job) and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
 end
 
 -- Of a task: the array that is still there, and its place.
@@ -30,8 +37,25 @@ local function stored_array_of(job)
   end
 end
 
--- Whether a job is still needed: not all is done with its dependents, its workflow has unfinished jobs, or its array may
--- have it run again.
+-- Whether arrays are still stored that follow this one: their tasks may be run again, and ask then how its own have ended.
+-- Those that are gone leave its list, so that they are looked at once.
+local function has_followers(job)
+  local key = is_head(job) and P .. 'array:' .. job.id .. ':followers'
+  for _ = 1, key and GONE_AT_ONCE or 0 do
+    local first = redis.call('LINDEX', key, '0')
+    if not first then
+      return false
+    elseif redis.call('EXISTS', job_key(string.match(first, '^%S*'))) == 1 then
+      return true
+    end
+    redis.call('LPOP', key)
+    redis.call('HDEL', P .. 'array:' .. job.id, 'unfollowed') -- places have moved
+  end
+  return key and true
+end
+
+-- Whether a job is still needed: not all is done with its dependents, its workflow has unfinished jobs, its array may
+-- have it run again, or an array follows it.
 local function is_needed(job)
   return is_walked(job) or job.workflow and unfinished(job.workflow) or job.status ~= 'done' and stored_array_of(job)
 end
@@ -39,8 +63,8 @@ end
 local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
-  if job.holds and string.find(job.holds, 'A', 1, true) then
-    for _, part in ipairs({ '', ':values', ':skip', ':turns', ':swept' }) do
+  if is_head(job) then
+    for _, part in ipairs({ '', ':values', ':skip', ':turns', ':swept', ':followers', ':ended' }) do
       gone[#gone + 1] = P .. 'array:' .. job.id .. part
     end
   end

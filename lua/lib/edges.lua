@@ -8,6 +8,9 @@ local edge_state, skip, propagate
 
 do
 
+local STEP = 100 -- most edges before it is another job's turn
+local searched = 0 -- entries of `parents` that were read for a new cause: as much work as so many edges
+
 local function satisfies(when, status)
   return when == 'finished' or when == status
 end
@@ -69,7 +72,8 @@ local function blame(child, parent, change)
   if change > 0 and child.broken == 1 then
     cause = parent.id
   elseif change < 0 and cause == parent.id then
-    local edges = redis.call('HGETALL', job_key(child.id) .. ':parents')
+    local edges = redis.call('HGETALL', job_key(child.id) .. ':parents') -- bound: the most dependencies of a job, see `searched`
+    searched = searched + math.floor(#edges / 40)
     for i = 2, #edges, 2 do
       if string.sub(edges[i], 1, 1) == '!' then
         cause = edges[i - 1]
@@ -121,50 +125,57 @@ local function visit(parent, when, child_id)
   settle(child, parent)
 end
 
--- Take one step of another walk than over edges; returns how much was done.
-local function walk_on(kind, id, budget)
-  local ok, done, over = pcall(WALKS[kind], id, budget)
-  if not ok then
-    quarantine(id)
-  end
-  if over or not ok then
-    redis.call('LPOP', P .. 'propagate')
-  end
-  return ok and math.max(done, 1) or 1
-end
-
+-- Visit the next edges of a job; returns how many, and whether they were the last.
 local function visit_edges(id, budget)
-  local parent = read(id)
+  local parent, limit = read(id), math.min(budget, STEP)
   local cursor = parent and parent.edge_cursor
-  local edges = {}
-  if cursor then
-    edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + budget - 1))
-    for _, edge in ipairs(edges) do
-      local when, child_id = string.match(edge, '^(%a+):(.+)$')
-      if not pcall(visit, parent, when, child_id) then
-        quarantine(child_id)
-      end
-    end
-    redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + #edges))
+  if not cursor then
+    return 1, true
+  elseif parent.status == 'cancelled' and is_cascading(parent) then -- it would skip what is to be cancelled
+    return (WALKS.cascade(id, limit)), false
   end
-  if #edges < budget then -- all visited
-    redis.call('LPOP', P .. 'propagate')
-    if cursor then
-      redis.call('HDEL', job_key(id), 'edge_cursor')
+  local edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + limit - 1))
+  local visited = 0
+  for _, edge in ipairs(edges) do
+    if visited + searched > limit then
+      break
+    end
+    visited = visited + 1
+    local when, child_id = string.match(edge, '^(%a+):(.+)$')
+    if not pcall(visit, parent, when, child_id) then
+      quarantine(child_id)
     end
   end
-  return math.max(#edges, 1)
+  local over = visited == #edges and visited < limit
+  if over then
+    redis.call('HDEL', job_key(id), 'edge_cursor')
+  else
+    redis.call('HSET', job_key(id), 'edge_cursor', int(cursor + visited))
+  end
+  local done = visited + searched
+  searched = 0
+  return done, over
 end
 
--- Visit up to `budget` edges of ended (or retried) jobs; returns whether some are left for a further call.
+-- Visit up to `budget` edges of ended (or retried) jobs, and go on with other walks; returns whether some are left for a
+-- further call. After a step an entry goes to the end of the list: however long a walk is, the others need not wait for it.
 function propagate(budget)
-  while budget > 0 do
-    local id = redis.pcall('LINDEX', P .. 'propagate', '0')
-    if type(id) ~= 'string' then -- none is left, or the list is damaged
+  while budget > 0 do -- bound: `budget` falls with each step
+    local entry = redis.pcall('LINDEX', P .. 'propagate', '0')
+    if type(entry) ~= 'string' then -- none is left, or the list is damaged
       return false
     end
-    local kind, walked = string.match(id, '^(%a+):(.+)$')
-    budget = budget - (kind and walk_on(kind, walked, budget) or visit_edges(id, budget))
+    local kind, walked = string.match(entry, '^(%a+):(.+)$')
+    local ok, done, over = pcall(kind and WALKS[kind] or visit_edges, walked or entry, budget)
+    if not ok then
+      quarantine(walked or entry)
+    end
+    if over or not ok then
+      redis.call('LPOP', P .. 'propagate')
+    else
+      redis.call('LMOVE', P .. 'propagate', P .. 'propagate', 'LEFT', 'RIGHT')
+    end
+    budget = budget - (ok and math.max(done, 1) or 1)
   end
   return redis.call('EXISTS', P .. 'propagate') == 1
 end

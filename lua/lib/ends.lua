@@ -16,6 +16,11 @@ local function push_propagate(job)
   redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
 end
 
+-- Whether a cancel is still to go on from a job to its dependents (see workflows).
+local function is_cascading(job)
+  return (job.children or job.holds) and string.find(job.cascade or '', '%d$')
+end
+
 -- Fields that tell how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 

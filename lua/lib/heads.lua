@@ -156,7 +156,7 @@ do
         if head.cancel_requested_at then
           stop_array(head)
         elseif row.follows then
-          follow_all(head.id)
+          FOLLOWS.all(head.id)
         end
       end)
     end
@@ -187,10 +187,8 @@ do
     if not followed or TERMINAL[head.status] or redis.call('EXISTS', array_key(followed)) == 0 then
       return nil
     end
-    for follower in followers_of(followed) do
-      if follower == head.id then
-        return nil
-      end
+    if redis.call('LPOS', array_key(followed) .. ':followers', head.id .. ' ' .. when) then -- bound: the arrays that follow one
+      return nil
     end
     return followed, when
   end
@@ -210,14 +208,12 @@ do
     local followed, when = is_unknown(head, row)
     if followed then
       fault('unknown-child', followed, function()
-        local others = redis.call('HGET', array_key(followed), 'followers') or ''
-        others = string.find(others, '^[%w ]*$') and others or ''
-        redis.call('HSET', array_key(followed), 'followers', others .. head.id .. ' ' .. when .. ' ')
-        follow_all(head.id)
+        FOLLOWS.register(followed, head.id, when)
+        FOLLOWS.all(head.id)
       end)
     elseif is_forgotten(row) then
       fault('stuck-array', 'it waits for tasks that have ended', function()
-        follow_all(head.id)
+        FOLLOWS.all(head.id)
       end)
     elseif row.walk and not is_in(P .. 'arrays', head.id) then
       fault('stuck-array', row.walk, function()

@@ -1,7 +1,7 @@
 -- steer: what a bulk action does with one job, and an operator with a finished one. Each function returns true when it is
 -- done, or nil and why it is not.
 
-local TASKS_DELETED = 100 -- in one call
+local TASKS_DELETED, FOLLOWERS_LOOKED_AT = 100, 200 -- in one call
 
 -- Delete some of an ended array's tasks; returns whether none are left.
 local function delete_tasks(head)
@@ -22,14 +22,23 @@ local function delete_tasks(head)
   return behind >= size_now
 end
 
+-- Whether an array that has not ended follows this one; nil: call again, not all were looked at.
 local function is_followed(array)
-  for follower in followers_of(array) do
-    local head = read(follower)
+  local key = array_key(array)
+  local from = tonumber(redis.call('HGET', key, 'unfollowed') or '') or 0
+  local some = FOLLOWS.some(array, from, FOLLOWERS_LOOKED_AT)
+  for _, follower in ipairs(some) do
+    local head = read(follower[1] or '')
     if head and not TERMINAL[head.status] then
+      redis.call('HDEL', key, 'unfollowed')
       return true
     end
   end
-  return false
+  if #some < FOLLOWERS_LOOKED_AT then
+    return false
+  end
+  redis.call('HSET', key, 'unfollowed', int(from + #some))
+  return nil
 end
 
 -- An array that has ended may not know yet that a task of it is to run again: see `walk`.
@@ -46,11 +55,13 @@ local function delete_finished(job)
     return nil, 'its dependents are not told of its end yet'
   elseif is_needed(job) then
     return nil, 'its workflow has jobs that have not ended'
-  elseif is_array(job) and is_followed(job.id) then
-    return nil, 'an array that has not ended follows it'
   elseif is_array(job) and has_unfinished_tasks(job.id) then
     return nil, 'it has tasks that have not ended'
-  elseif is_array(job) and not delete_tasks(job) then
+  end
+  local followed = is_array(job) and is_followed(job.id)
+  if followed then
+    return nil, 'an array that has not ended follows it'
+  elseif followed == nil or is_array(job) and not delete_tasks(job) then
     return true, 'later'
   end
   delete(job)

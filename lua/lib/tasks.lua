@@ -1,4 +1,4 @@
--- tasks: cancel and retry tasks of an array one by one, and bring one to what the task demands that it follows.
+-- tasks: cancel and retry tasks of an array one by one.
 
 -- Cancel one task.
 local function cancel_task(head, row, place)
@@ -14,36 +14,12 @@ local function cancel_task(head, row, place)
     return 'ended'
   elseif place >= row.prefix and not redis.call('HGET', array_key(head.id), 'dropped')
     and redis.call('SADD', array_key(head.id) .. ':skip', int(place)) == 1 then
-    for follower, when in followers_of(head.id) do
-      follow(follower, when, place, 'cancelled')
-    end
+    FOLLOWS.note(head.id, int(place))
     count(array_key(head.id), 'cancelled', 1)
     count(queue_key(head.queue), 'reserved', -1)
     touch(head.id)
   end
   return 'cancelled'
-end
-
--- How a task that is followed stands: its status, nil if it is not made yet.
-local function status_of_task(head, row, place)
-  local task = read(task_id(head, place))
-  if task then
-    return task.status
-  end
-  local dropped = redis.call('HGET', array_key(head.id), 'dropped')
-  local gone = place < row.prefix or dropped
-    or redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 1
-  return was_done(head.id, place) and 'done' or gone and 'cancelled' or nil
-end
-
--- Do for a task what has happened to the one that it follows.
-local function catch_up(row, head, place)
-  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
-  local other = read(followed)
-  local status = not other and 'cancelled' or status_of_task(other, array_row(followed), place)
-  if status and TERMINAL[status] then
-    follow(head.id, when, place, status)
-  end
 end
 
 -- Run one task again, if it has not succeeded: at once, or when it is its turn.
@@ -65,7 +41,7 @@ local function retry_task(head, row, place)
     count(queue_key(head.queue), 'reserved', 1)
     touch(head.id)
     if row.follows then
-      catch_up(row, head, place)
+      FOLLOWS.catch_up(head, row, place)
     end
     return 'retried'
   end

@@ -3,10 +3,10 @@
 -- workflow:<id> (HASH) has beside its counts: `holds` (letters of its jobs), `on_failure`, `final` (id of that job),
 -- `stopped` (`cancelled`, or `failed <job>`), and `stop_at`: the place in its list of jobs that the stop has come to,
 -- while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
--- A job from which a cancel goes on to its dependents has `cascade`: when that cancel was made, and the next edge (`-`: all
--- were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
+-- A job from which a cancel goes on to its dependents has `cascade`: a number of that cancel, and the next edge, or follower
+-- (`-`: all were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
-local workflow_key, go_on_stopping, push_cascade, resume_workflow, final_may_start
+local workflow_key, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
 
 do
 
@@ -70,13 +70,23 @@ function WALKS.workflow(workflow, budget)
     return #ids, true
   end
   redis.call('HSET', key, 'stop_at', int(tonumber(at) + limit))
-  redis.call('LMOVE', P .. 'propagate', P .. 'propagate', 'LEFT', 'RIGHT') -- others need not wait for all of it
   return #ids, false
 end
 
+-- A number that is higher than that of every cascade before, also of one in the same millisecond.
+function new_cascade()
+  local last = tonumber(redis.call('HGET', KEYS[1], 'cascade') or '') or 0
+  local token = int(math.max(NOW, last + 1))
+  redis.call('HSET', KEYS[1], 'cascade', token)
+  return token
+end
+
 function push_cascade(job, token)
-  redis.call('HSET', job_key(job.id), 'cascade', token .. ' 0')
-  redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
+  if not string.find(job.cascade or '', '%d$') then -- else it is under way, and begins anew
+    redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
+  end
+  job.cascade = token .. ' 0'
+  redis.call('HSET', job_key(job.id), 'cascade', job.cascade)
 end
 
 local function cascade_to(id, parent, token)
@@ -93,28 +103,42 @@ local function cascade_to(id, parent, token)
   end
 end
 
+-- The next dependents of a job, from a place on: first its children, then the arrays that follow it (`f<place>`). Returns
+-- them, and the place behind them, `-` when there is none.
+local function next_dependents(id, at, limit)
+  local follows, from = string.match(at, '^(f?)(%d+)$')
+  local found = {}
+  if follows == '' then
+    for i, edge in ipairs(redis.call('LRANGE', job_key(id) .. ':children', from, int(tonumber(from) + limit - 1))) do
+      found[i] = string.match(edge, '^%a+:(.+)$') or ''
+    end
+  else
+    for i, follower in ipairs(FOLLOWS.some(id, tonumber(from), limit)) do
+      found[i] = follower[1] or ''
+    end
+  end
+  if #found == limit then
+    return found, follows .. int(tonumber(from) + limit)
+  end
+  return found, follows == '' and 'f0' or '-'
+end
+
 -- Cancel the next dependents of a job; returns how many, and whether they were the last.
 function WALKS.cascade(id, budget)
-  local limit = math.min(budget, STEP)
-  local token, at = string.match(redis.call('HGET', job_key(id), 'cascade') or '', '^(%d+) (%d+)$')
-  if not token then
-    return 1, true
-  end
-  local found = redis.call('LRANGE', job_key(id) .. ':children', at, int(tonumber(at) + limit - 1))
-  local over = #found < limit
-  if at == '0' then
-    for follower in followers_of(id) do
-      found[#found + 1] = 'matching:' .. follower
+  local limit, done = math.min(budget, STEP), 0
+  local token, at = string.match(redis.call('HGET', job_key(id), 'cascade') or '', '^(%d+) (f?%d+)$')
+  while token and at ~= '-' and done < limit do -- bound: each turn goes on to other dependents, at most `limit` in all
+    local found
+    found, at = next_dependents(id, at, limit - done)
+    for _, child in ipairs(found) do
+      if not pcall(cascade_to, child, id, token) then
+        quarantine(child)
+      end
     end
+    done = done + #found
+    redis.call('HSET', job_key(id), 'cascade', token .. ' ' .. at)
   end
-  for _, edge in ipairs(found) do
-    local child = string.match(edge, '^%a+:(.+)$')
-    if not pcall(cascade_to, child, id, token) then
-      quarantine(child)
-    end
-  end
-  redis.call('HSET', job_key(id), 'cascade', token .. ' ' .. (over and '-' or int(tonumber(at) + limit)))
-  return #found, over
+  return done, not token or at == '-'
 end
 
 function HOLDERS.w(job, from, to)

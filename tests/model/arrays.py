@@ -5,7 +5,7 @@ that were passed over), some ended with the array (`dropped`), and the others wa
 What is to be done with every task is a `walk`, made by whoever works on the array: see `tasks`.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,9 +27,11 @@ class Array:
     follows: tuple[str, str] | None = None
     """The array whose tasks are followed one by one, and how those have to end."""
     followers: list[tuple[str, str]] = field(default_factory=list)
+    ended: deque[int | None] = field(default_factory=deque)
+    """Places whose end the followers are still to be told of; None: all."""
     started: bool = False
     begun: bool = False
-    """Whether a task has ever run."""
+    """Whether a task has run in this run of the array."""
     next: int = 0
     """The first place that no task was made for yet; one that follows has its tasks made in any order."""
     skips: set[int] = field(default_factory=set)
@@ -106,14 +108,16 @@ class Arrays(Transitions):
         elif was == "skipped" or (was in ENDED and asked):
             self.arrays[job.id].dropped = None
         array = self.arrays[job.id]
+        if was in ENDED and to not in ENDED:
+            array.begun = False
         if to == "pending":
             array.started = True
-            if array.follows:
+            if array.follows and self._has_ended_tasks(array.follows[0]):
                 self._follow_all(job.id)
             self.touch(job.id)
             return "blocked"
         if to in ENDED:
-            self._drop_rest(array, "skipped" if to == "skipped" else "cancelled")
+            self._drop_rest(job.id, "skipped" if to == "skipped" else "cancelled")
         return to
 
     def _arrive(self, job: Job) -> None:
@@ -130,8 +134,7 @@ class Arrays(Transitions):
         name, place = job.task
         array = self.arrays[name]
         if to in ENDED:
-            for follower, when in array.followers:
-                self._follow(follower, when, place, to)
+            self._note_end(name, place)
         array.begun = array.begun or to == "running"
         self.touch(name)
 
@@ -165,27 +168,53 @@ class Arrays(Transitions):
         else:
             self.touch(name)
 
-    def _drop_rest(self, array: Array, how: str) -> None:
+    def _drop_rest(self, name: str, how: str) -> None:
+        array = self.arrays[name]
         if not array.dropped and self.never_made(array):
             array.dropped = how
-            for follower, _ in array.followers:
-                self._follow_all(follower)
+            self._note_end(name, None)
 
     def _stop_array(self, job: Job) -> None:
         """Have all tasks cancelled: those never made at once, the others by and by."""
         array = self.arrays[job.id]
         array.turns.clear()
-        self._drop_rest(array, "cancelled")
+        self._drop_rest(job.id, "cancelled")
         array.walk = "cancel"
         self.to_work[job.id] = self.now
         self.touch(job.id)
 
     # --- tasks that follow others -----------------------------------------------------------------
 
+    def _note_end(self, name: str, place: int | None) -> None:
+        """Have those told that follow an array, by whoever propagates."""
+        array = self.arrays[name]
+        if array.followers:
+            if not array.ended:
+                self.walks.append(("follow", name))
+            array.ended.append(place)
+
+    def _has_ended_tasks(self, name: str) -> bool:
+        array = self.arrays.get(name)
+        return array is None or any(self.tasks_counted(array)[status] for status in ENDED)
+
+    def tell_followers(self, name: str) -> None:
+        array = self.arrays[name]
+        while array.ended:
+            place = array.ended[0]
+            status = "cancelled" if place is None else self.status_of_task(array, place)
+            for follower, when in array.followers if status in ENDED else ():
+                if place is None:
+                    self._follow_all(follower)
+                else:
+                    self._follow(follower, when, place, status)
+            array.ended.popleft()
+
     def _follow(self, follower: str, when: str, place: int, status: str) -> None:
         """A task that is followed has ended: the one of its index starts, or is skipped."""
         head, array = self.jobs.get(follower), self.arrays.get(follower)
-        if head is None or array is None or head.cancel_requested_at is not None or not array.started:
+        if head is None or array is None or not array.started:
+            return
+        if head.cancel_requested_at is not None or head.expired_at is not None:
             return
         task, fits = self.task(array, place), when in (When.FINISHED, status)
         new = task is None and not array.dropped and place not in array.skips

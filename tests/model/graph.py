@@ -58,23 +58,34 @@ class Graph(Arrays):
         """Tell dependents of all that has ended, or runs anew; go on with cascades and stops."""
         while self.walks:
             kind, of = self.walks[0]
-            if kind == "edges" and (parent := self.jobs.get(of)) and parent.to_visit:
+            parent = self.jobs.get(of)
+            if parent and parent.cascading and (kind == "follow" or (kind == "edges" and parent.status == "cancelled")):
+                self._cascade(parent)  # first: else it would skip what is to be cancelled
+                self.walks.rotate(-1)
+                continue
+            if kind == "edges" and parent and parent.to_visit:
                 for when, child in parent.children:
                     self._visit(parent, when, self.jobs.get(child))
                 parent.to_visit = False
-            elif kind == "cascade" and (parent := self.jobs.get(of)) and parent.cascading:
-                followers = self.arrays[of].followers if parent.new.array else []
-                for child in [*(child for _, child in parent.children), *(follower for follower, _ in followers)]:
-                    self._cascade_to(self.jobs.get(child), parent)
-                parent.cascading = False
+            elif kind == "cascade" and parent and parent.cascading:
+                self._cascade(parent)
+            elif kind == "follow" and of in self.arrays:
+                self.tell_followers(of)
             elif kind == "stop":
                 self._stop_all(self.workflows.get(of))
             self.walks.popleft()
         self._settle()
 
+    def _cascade(self, parent: Job) -> None:
+        followers = self.arrays[parent.id].followers if parent.new.array else []
+        for child in [*(child for _, child in parent.children), *(follower for follower, _ in followers)]:
+            self._cascade_to(self.jobs.get(child), parent)
+        parent.cascading = False
+
     def _push_cascade(self, job: Job, token: int) -> None:
+        if not job.cascading:
+            self.walks.append(("cascade", job.id))
         job.cascade, job.cascading = token, True
-        self.walks.append(("cascade", job.id))
 
     def _cascade_to(self, job: Job | None, parent: Job) -> None:
         if job is None or job.cascade >= parent.cascade:

@@ -71,7 +71,7 @@ class Job:
     to_visit: bool = False
     """Its children are to be told how it stands."""
     cascade: int = 0
-    """When the cancel was made that went on from it to its dependents."""
+    """Number of the cancel that went on from it to its dependents."""
     cascading: bool = False
     task: tuple[str, int] | None = None
     """Which task of which array it is."""

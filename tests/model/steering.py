@@ -25,7 +25,8 @@ class Steering(Staging):
         if job.ended and job.status != "cancelled":
             raise Refused("Conflict")
         if cascade and (job.children or job.new.array):
-            self._push_cascade(job, max(self.now, job.cascade))
+            self.cascades += 1
+            self._push_cascade(job, self.cascades)
         nothing_new = job.ended
         if self.has_begun(job) and not nothing_new:
             return self._cancel_array(job, cascade)
@@ -78,7 +79,9 @@ class Steering(Staging):
         if job.task or job.walked or (workflow and self.unfinished(workflow)):
             return True
         array = self.arrays.get(job.id)
-        if array and (array.turns or sum(self.tasks_counted(array)[status] for status in ENDED) < len(array.ids)):
+        if array and (
+            array.ended or array.turns or sum(self.tasks_counted(array)[status] for status in ENDED) < len(array.ids)
+        ):
             return True
         followers = array.followers if array else []
         return any(one in self.jobs and not self.jobs[one].ended for one, _ in followers)

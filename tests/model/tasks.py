@@ -60,8 +60,7 @@ class Tasks(Graph):
             return ("cancelled" if task.status == "cancelled" else "ended") if task.ended else self._cancel(task)
         if place >= array.prefix and not array.dropped and place not in array.skips:
             array.skips.add(place)
-            for follower, when in array.followers:
-                self._follow(follower, when, place, "cancelled")
+            self._note_end(name, place)
             self.touch(name)
         return "cancelled"
 

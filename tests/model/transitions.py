@@ -26,6 +26,7 @@ class Transitions:
         """Key → job, its run, and when it is free in any case."""
         self.slots: dict[str, Slots] = {}
         self.walks: deque[tuple[str, str]] = deque()
+        self.cascades = 0
         self._stirred: dict[str, str] = {}
         self.finals: list[str] = []
         """Final jobs that the last call started: of several, which one comes first is not said."""

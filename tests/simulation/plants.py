@@ -33,6 +33,8 @@ SMALL: Final = (
     Edit("lib/claims.lua", "STALE_BUDGET = 1000", "STALE_BUDGET = 3"),
     Edit("lib/claims.lua", "DUE_BUDGET = 100", "DUE_BUDGET = 2"),
     Edit("lib/workflows.lua", "STEP = 100", "STEP = 2"),
+    Edit("lib/edges.lua", "STEP = 100", "STEP = 2"),
+    Edit("lib/follows.lua", "STEP, COST = 100, 5", "STEP, COST = 2, 1"),
 )
 """What fills thousands of jobs in earnest is reached with a handful here."""
 SMALL_NUMBERS: Final = (

@@ -105,3 +105,18 @@ async def test_a_cascade_ends_an_array_and_the_one_that_follows_it(store: Store)
     for job in (first, second, first, second):
         await store._arrays.work_on_quietly(job.id)
     assert await statuses(store, first, second) == ["cancelled", "cancelled"]
+
+
+async def test_a_second_cascade_within_a_millisecond_went_nowhere(bench: Bench) -> None:
+    store = bench.store()
+    parent = new_job()
+    child = new_job(depends_on=after(parent.id))
+    await submit(store, parent, child)
+    await bench.client.hset(bench.keys.meta, "cascade", "4000000000000")  # as if the clock stood still
+    for _ in range(2):
+        await store.cancel(parent.id, cascade=True)
+        await store.upkeep.propagate()
+        assert set(await statuses(store, parent, child)) == {"cancelled"}
+        await store.retry(parent.id)
+        await store.retry(child.id)
+        assert set(await statuses(store, parent, child)) == {"pending", "blocked"}

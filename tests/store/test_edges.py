@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from builders import after, claim, finish, new_job, submit
+from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron.errors import Conflict, UnknownDependency
-from workron.models import Cancelled, NewJob, Outcome, Reason, Status, When
+from workron.models import Cancelled, NewJob, Outcome, Reason, Result, Status, When
 from workron.store import Store
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
@@ -188,8 +188,6 @@ async def test_a_fan_in_of_many_jobs_starts_after_the_last(store: Store) -> None
 
 
 async def test_edges_left_by_a_dead_finisher_are_visited_by_the_reaper(bench: Bench) -> None:
-    from workron.models import Result
-
     store, size = bench.store(), 450
     root = new_job()
     await store.submit([root, *(new_job(depends_on=after(root.id)) for _ in range(size))], as_workflow=True)
@@ -213,3 +211,36 @@ async def test_parents_that_end_while_children_are_submitted_lose_no_child(store
     await asyncio.gather(worker(), *(submit(store, child) for child in children))
     await worker()
     assert set(await statuses(store, *(child.id for child in children))) == {Status.DONE}
+
+
+async def test_a_long_walk_over_edges_held_up_the_dependents_of_others(store: Store) -> None:
+    big, small = new_job(), new_job()
+    [one] = jobs(1, depends_on=after(small.id), queue="behind")
+    await submit(store, big, small)
+    await store.submit([*jobs(350, depends_on=after(big.id), queue="behind"), one])
+    results = [Result(got.id, got.fence, Outcome(None, exit_code=0)) for got in await claim(store, limit=2)]
+    exchanged = await store.attempts.finish(results, worker="w1")
+    assert exchanged.propagating
+    assert await statuses(store, one.id) == [Status.PENDING]
+    await store.upkeep.propagate()
+    [counts] = [queue.counts for queue in await store.queues() if queue.name == "behind"]
+    assert counts[Status.PENDING] == 351
+
+
+async def test_the_cause_of_a_skipped_job_is_its_first_parent_that_failed_as_long_as_that_has(store: Store) -> None:
+    first, second, third = parents = jobs(3, max_attempts=1)
+    child = new_job(depends_on=after(*(parent.id for parent in parents)))
+    await submit(store, *parents, child)
+    claims = {got.id: got for got in await claim(store, limit=3)}
+    for parent in (second, first):
+        await finish(store, claims[parent.id], FAILURE)
+        assert (await store.job(child.id)).caused_by == second.id
+    await finish(store, claims[third.id])
+    await store.retry(first.id)
+    assert (await store.job(child.id)).caused_by == second.id
+    await finish(store, (await claim(store))[0], FAILURE)
+    await store.retry(second.id)
+    assert (await store.job(child.id)).caused_by == first.id
+    await store.retry(first.id)
+    assert (await store.job(child.id)).caused_by is None
+    assert (await store.job(child.id)).status is Status.BLOCKED

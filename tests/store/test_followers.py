@@ -1,17 +1,28 @@
 """Many arrays that follow one, task by task: bounded work in each call, and no task is lost."""
 
-from array_jobs import array_job
-from builders import claim, finish_all, submit
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from builders import SUCCESS, claim, finish, finish_all, jobs, submit
 from servers import Bench
 
-from workron.models import Dependency, NewJob, Outcome, When
+from workron import ids
+from workron.models import Dependency, Moment, NewArray, NewJob, Result, Status, When
+from workron.policy import Policy
 from workron.store import Store
+from workron.upkeep import EDGES
+
+VISITS = 40
+"""Most visits of one follower for one place in a call."""
 
 
-def followers(job: NewJob, number: int, when: When = When.DONE) -> list[NewJob]:
+def followers(job: NewJob, number: int, when: When = When.DONE, **fields: Any) -> list[NewJob]:
     assert job.array is not None
     edge = Dependency(job.id, when, matching=True)
-    return [array_job(job.array.size, depends_on=[edge], queue="behind") for _ in range(number)]
+    return [array_job(job.array.size, depends_on=[edge], queue="behind", **fields) for _ in range(number)]
 
 
 async def test_followers_of_an_array_do_not_break_the_script_that_ends_its_tasks(store: Store, bench: Bench) -> None:
@@ -20,6 +31,162 @@ async def test_followers_of_an_array_do_not_break_the_script_that_ends_its_tasks
     for one in followers(job, 28):
         await submit(store, one)
     claims = await claim(store, limit=150)
-    assert len(claims) == 150
-    await finish_all(store, claims, [Outcome(None, 0)] * 150)  # "too many results to unpack"
-    assert await bench.client.llen(bench.keys.pending("behind", 5)) == 28 * 150
+    results = [Result(one.id, one.fence, SUCCESS) for one in claims]
+    exchanged = await store.attempts.finish(results, worker="w1")  # "too many results to unpack"
+    assert exchanged.propagating
+    assert await bench.client.llen(bench.keys.pending("behind", 5)) <= VISITS
+    assert await store.upkeep.propagate() >= 150 * 28 / VISITS - 1
+    assert await bench.client.llen(bench.keys.pending("behind", 5)) == 150 * 28
+
+
+async def test_a_cancel_of_an_array_made_the_tasks_of_all_that_follow_it(store: Store, bench: Bench) -> None:
+    job = array_job(60)
+    await submit(store, job)
+    behind = followers(job, 30)
+    await submit(store, *behind)
+    await store.cancel(job.id)
+    await store.upkeep.propagate()
+    await store.upkeep.tidy()
+    assert (await store.job(job.id)).status is Status.CANCELLED
+    assert {(await store.job(one.id)).status for one in behind} == {Status.FAILED}
+    [counts] = [queue.counts for queue in await store.queues() if queue.name == "behind"]
+    assert counts[Status.SKIPPED] == 60 * 30
+    assert not await bench.client.exists(bench.keys.propagate, bench.keys.arrays)
+
+
+async def test_a_cascade_ends_all_arrays_that_follow_however_many(store: Store) -> None:
+    job = array_job(1)
+    behind = followers(job, 250, When.FINISHED)
+    await submit(store, job, *behind)
+    await store.cancel(job.id, cascade=True)
+    await store.upkeep.propagate()
+    await store.upkeep.tidy()
+    assert {(await store.job(one.id)).status for one in [job, *behind]} == {Status.CANCELLED}
+
+
+async def test_an_array_that_follows_one_of_an_open_submission_is_told_of_its_cancel(store: Store) -> None:
+    many = jobs(450, queue="other")
+    many[-1].array = NewArray(ids.new_id(), 3)
+    await store.submit(many)
+    [behind] = followers(many[-1], 1)
+    await submit(store, behind)
+    await store.cancel(many[-1].id)
+    await store.upkeep.propagate()
+    await store.upkeep.tidy()
+    assert (await store.job(behind.id)).status is Status.FAILED
+    assert (await array_of(store, behind)).counts[Status.SKIPPED] == 3
+
+
+async def test_an_array_that_starts_when_nothing_has_ended_went_over_all_that_it_follows(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(20)
+    await submit(store, job)
+    [early] = followers(job, 1)
+    await store.submit([early])
+    assert await bench.client.hget(bench.keys.array(early.id), "walk") is None
+    await finish(store, (await claim(store))[0])
+    assert await bench.client.llen(bench.keys.pending("behind", 5)) == 1
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("part", ["followers", "ended"])
+async def test_a_damaged_key_of_an_array_spares_those_who_end_its_tasks(bench: Bench, part: str) -> None:
+    store = bench.store()
+    job = array_job(2)
+    await submit(store, job)
+    await submit(store, *followers(job, 1))
+    await bench.client.delete(f"{bench.keys.array(job.id)}:{part}")
+    await bench.client.set(f"{bench.keys.array(job.id)}:{part}", "what?")
+    claims = await claim(store, limit=2)
+    assert [one.status for one in await finish_all(store, claims, [SUCCESS] * 2)] == [Status.DONE] * 2
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+@pytest.mark.damaged
+async def test_many_damaged_arrays_kept_all_others_waiting(bench: Bench) -> None:
+    store = bench.store()
+    for one in ids.new_ids(101):
+        await bench.client.hset(bench.keys.job(one), mapping={"status": "blocked", "holds": "A", "array_size": "2"})
+        await bench.client.set(bench.keys.array(one), "what?")
+        await bench.client.zadd(bench.keys.arrays, {one: 0})
+    job = array_job(3)
+    await submit(store, job)
+    await bench.client.hset(bench.keys.array(job.id), "walk", "retry 0")
+    await bench.client.zadd(bench.keys.arrays, {job.id: time.time() * 1000})
+    await store.upkeep.tidy()
+    assert await bench.client.hget(bench.keys.array(job.id), "walk") is None
+    assert not await bench.client.exists(bench.keys.arrays)
+
+
+async def test_a_walk_over_followers_that_was_forgotten_goes_on(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(3)
+    await submit(store, job)
+    await submit(store, *followers(job, 30))
+    claims = await claim(store, limit=3)
+    await store.attempts.finish([Result(one.id, one.fence, SUCCESS) for one in claims], worker="w1")
+    assert await bench.client.delete(bench.keys.propagate) == 1
+    await store.glance.look()
+    await store.upkeep.propagate()
+    await store.upkeep.tidy()
+    assert len(await claim(store, queues=["behind"], limit=150)) == 90
+
+
+async def test_a_task_that_was_skipped_did_not_run_after_the_deadline_of_its_array(store: Store) -> None:
+    job = array_job(2)
+    await submit(store, job)
+    [behind] = followers(job, 1, deadline=Moment(after_ms=300))
+    await submit(store, behind)
+    [first] = await claim(store)
+    await finish(store, first, BAD)
+    assert (await store.job(tasks_of(behind)[0])).status is Status.SKIPPED
+    while not (await store.job(behind.id)).finished_at_ms:
+        await asyncio.sleep(0.05)
+        await store.upkeep.promote()
+        await store.upkeep.tidy()
+    await store.retry(first.id)
+    assert len(await run_all(store)) == 2
+    assert await claim(store, queues=["behind"]) == []
+    assert (await store.job(behind.id)).status is Status.FAILED
+
+
+async def test_a_retry_of_an_array_skipped_what_followed_tasks_that_were_done_and_swept(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=0))
+    job = array_job(2)
+    await submit(store, job)
+    [behind] = followers(job, 1)
+    await submit(store, behind)
+    await store.cancel_tasks(behind.id, [1])  # it is never made
+    assert len(await run_all(store)) == 2
+    await finish(store, (await claim(store, queues=["behind"]))[0], BAD)
+    assert (await store.job(behind.id)).status is Status.FAILED
+    await asyncio.sleep(0.01)
+    await store.upkeep.sweep()
+    assert (await store.job(job.id)).status is Status.DONE
+    await store.retry(behind.id)
+    claims = await claim(store, queues=["behind"], limit=5)
+    assert [one.id for one in claims] == tasks_of(behind)
+    await finish_all(store, claims, [SUCCESS] * 2)
+    assert (await store.job(behind.id)).status is Status.DONE
+    await asyncio.sleep(0.01)
+    for _ in range(3):  # the one that follows, then the other
+        await store.upkeep.sweep()
+    assert await store.jobs([job.id, behind.id]) == [None, None]
+
+
+async def test_an_array_that_did_not_start_in_time_in_a_further_run_went_on(store: Store) -> None:
+    job = array_job(1, expires=Moment(after_ms=2000))
+    await submit(store, job)
+    [begun] = await claim(store)
+    await finish(store, begun, BAD)
+    assert (await store.job(job.id)).status is Status.FAILED
+    await store.retry(job.id)
+    while not (await store.job(job.id)).finished_at_ms:
+        await asyncio.sleep(0.1)
+        await store.upkeep.promote()
+        await store.upkeep.tidy()
+    assert (await store.job(job.id)).error == "expired: not started in time"
+
+
+def test_a_call_visits_as_many_followers_as_are_as_much_work_as_its_edges() -> None:
+    assert EDGES == 5 * VISITS

@@ -63,7 +63,7 @@ SHAPES: Final = (
     _shape(rf"(?P<counts>workflow:(?P<item>{_ID}))", "hash", "workflow"),
     _shape(rf"workflow:{_ID}:jobs", "list"),
     _shape(rf"(?P<counts>(?P<item>array:{_ID}))", "hash", "orphan"),
-    _shape(rf"(?P<item>array:{_ID}:values)", "list", "orphan"),
+    _shape(rf"(?P<item>array:{_ID}:(values|followers|ended))", "list", "orphan"),
     _shape(rf"(?P<item>array:{_ID}:skip)", "set", "orphan"),
     _shape(rf"(?P<item>array:(?P<array>{_ID}):turns)", "zset", "orphan", members="turn"),
     _shape(rf"(?P<item>array:{_ID}:swept)", "string", "orphan"),

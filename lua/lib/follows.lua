@@ -1,0 +1,168 @@
+-- follows: arrays whose tasks follow those of another array, each the one of its index (`matching`).
+--
+-- array:<array>:followers (LIST) has `<follower> <when>` for each. The end of a task is only noted: its place goes into
+-- `:ended` (LIST), where `*` stands for all places. As long as there are some, `follow:<array>` stands in `propagate`, and
+-- whoever visits edges goes on with it: the first place is brought before one follower after the other; `follow_at` in
+-- array:<array> is the next one. What a follower's task becomes is judged by how the followed one stands at that moment,
+-- so a visit may be repeated. A follower that starts when tasks have ended goes over them by its own `walk` (see array).
+
+do
+
+local STEP, COST = 100, 5 -- a visit makes a task: it is as much work as so many edges
+local is_followed, followed_arrays = {}, {} -- in this call: array → whether it is; array → how it stands
+
+function FOLLOWS.register(array, follower, when)
+  is_followed[array] = true
+  redis.call('RPUSH', array_key(array) .. ':followers', follower .. ' ' .. when)
+end
+
+-- Some followers of an array, each as { id, when }.
+function FOLLOWS.some(array, from, number)
+  local some = redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
+  for at, entry in ipairs(some) do
+    some[at] = { string.match(entry, '^(%S+) (%a+)$') }
+  end
+  return some
+end
+
+-- Note that a task has ended, by its place, or `*`: all that are not made.
+function FOLLOWS.note(array, place)
+  local key = array_key(array)
+  if is_followed[array] == nil then
+    is_followed[array] = redis.call('EXISTS', key .. ':followers') == 1
+  end
+  if is_followed[array] and redis.pcall('RPUSH', key .. ':ended', place) == 1 then
+    redis.pcall('RPUSH', P .. 'propagate', 'follow:' .. array)
+  end
+end
+
+-- An array as far as those that follow it ask; what is read of it may be as it was when this call began.
+local function about(array)
+  if not followed_arrays[array] then
+    followed_arrays[array] = { head = read(array), row = array_row(array) }
+  end
+  return followed_arrays[array]
+end
+
+-- How a task that is followed stands: its status, nil if it is not made yet.
+local function status_of(array, place)
+  local other = about(array)
+  if not other.head then
+    return 'cancelled' -- it was deleted
+  end
+  local task = read(task_id(other.head, place))
+  if task then
+    return task.status
+  end
+  local gone = place < other.row.prefix or other.row.dropped
+    or redis.call('SISMEMBER', array_key(array) .. ':skip', int(place)) == 1
+  return was_done(array, place) and 'done' or gone and 'cancelled' or nil
+end
+
+-- Bring a task to what the end of the one that it follows demands: it starts, or is skipped.
+local function follow(follower, when, place, status)
+  local head = read(follower)
+  if not head or head.cancel_requested_at or expired_at(head) then
+    return
+  end
+  local started, dropped, deleted, parallel = unpack(
+    redis.call('HMGET', array_key(follower), 'started', 'dropped', 'deleted', 'parallel'))
+  if not started or deleted then
+    return
+  end
+  local task, fits = read(task_id(head, place)), when == 'finished' or when == status
+  local new = not task and not dropped and not was_done(follower, place)
+    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0
+  if new and not fits then
+    local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
+    make_following(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+  elseif fits and (new or task and task.status == 'skipped') then
+    if parallel then
+      wait_for_turn(follower, place)
+    elseif new then
+      make_following(head, place)
+    else
+      start_anew(task)
+    end
+  end
+end
+
+-- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first.
+function FOLLOWS.all(follower)
+  local walk = redis.call('HGET', array_key(follower), 'walk') or 'follow 0'
+  local what = string.match(walk, '^%a+')
+  if what ~= 'cancel' then
+    redis.call('HSET', array_key(follower), 'walk', what .. ' 0')
+  end
+  work_on_array(follower)
+end
+
+-- An array starts that follows another one: it goes over what has ended by now.
+function FOLLOWS.start(head)
+  local followed = string.match(head.array_follows, '^%S+')
+  local ended, new = array_row(followed).ended, counts[array_key(followed)] or {}
+  for status in pairs(TERMINAL) do
+    ended = ended + (new[status] or 0)
+  end
+  if ended > 0 or not read(followed) then
+    FOLLOWS.all(head.id)
+  end
+end
+
+-- Do for a task what has happened to the one that it follows.
+function FOLLOWS.catch_up(head, row, place)
+  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
+  local status = status_of(followed, place)
+  if status and TERMINAL[status] then
+    follow(head.id, when, place, status)
+  end
+end
+
+-- Bring the end of a place before a follower.
+local function tell(follower, when, place, status)
+  if place ~= '*' then
+    follow(follower, when, tonumber(place), status)
+  elseif read(follower) then
+    FOLLOWS.all(follower)
+  end
+end
+
+local function is_still_ended(array, place)
+  local status = place == '*' and 'cancelled' or tonumber(place) and status_of(array, tonumber(place))
+  return TERMINAL[status or ''] and status
+end
+
+-- Tell the next followers of an array what has ended; returns how much was done, and whether that was all.
+function WALKS.follow(array, budget)
+  local key, most = array_key(array), math.max(1, math.floor(math.min(budget, STEP) / COST))
+  local left = most
+  followed_arrays[array] = nil
+  local head = about(array).head
+  if head and is_cascading(head) then -- it would skip what is to be cancelled
+    return (WALKS.cascade(array, budget)), false
+  end
+  while left > 0 do -- bound: `left` falls with each turn
+    local place = redis.call('LINDEX', key .. ':ended', '0')
+    if not place then
+      return (most - left) * COST, true
+    end
+    local from = tonumber(redis.call('HGET', key, 'follow_at') or '') or 0
+    local status = is_still_ended(array, place)
+    local some = status and FOLLOWS.some(array, from, left) or {}
+    for _, follower in ipairs(some) do
+      if not pcall(tell, follower[1], follower[2], place, status) then
+        quarantine(follower[1])
+      end
+    end
+    if #some == left then
+      redis.call('HSET', key, 'follow_at', int(from + #some))
+    else
+      redis.call('LPOP', key .. ':ended')
+      redis.call('HDEL', key, 'follow_at')
+    end
+    left = left - math.max(1, #some)
+  end
+  return most * COST, redis.call('EXISTS', key .. ':ended') == 0
+end
+
+end
