@@ -148,6 +148,17 @@ async def see_worker(store: "Store", caller: Caller, worker_id: str) -> WorkerSt
     return found
 
 
+async def speak_for(store: "Store", caller: Caller, worker_id: str) -> None:
+    """Raise NotFound where a request names a worker that the key does not see; one that nobody knows may be new."""
+    if caller.queues is not None:
+        try:
+            found = await store.worker(worker_id)
+        except NotFound:
+            return
+        if not all(map(caller.sees, found.info.queues)):
+            raise NotFound("worker", worker_id)
+
+
 def queues_of_work(definition: Definition) -> set[str]:
     """Return the queues of the jobs that a schedule starts."""
     jobs = definition.work.get("jobs", ()) if definition.is_workflow else [definition.work]

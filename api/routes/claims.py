@@ -34,7 +34,7 @@ _PREFER: Final[dict[str, Any]] = {
         }
     ]
 }
-_FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
+_FAILURES: Final = (problems.NOT_FOUND, problems.VALIDATION, problems.STORE_UNAVAILABLE)
 _BODY_FAILURES: Final = (problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_FAILURES)
 
 
@@ -66,6 +66,7 @@ async def claim_jobs(request: Request) -> Response:
     context = context_of(request)
     asked = await body.required(work.NewClaims, request, context.settings.max_body)
     rights.use_queues(caller_of(request), asked.queues)
+    await rights.speak_for(context.store, caller_of(request), asked.worker_id)
     wait_s = _wait(request, asked.wait)
     about = (asked.worker_id, asked.queues, asked.limit, asked.request_id)
     with context.parking.enter(*about, begins=asked.begins) as waiter:
@@ -87,6 +88,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
         return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
     context = context_of(request)
     rights.use_queues(caller_of(request), query.queue)
+    await rights.speak_for(context.store, caller_of(request), query.worker_id)
     with context.parking.enter(query.worker_id, query.queue, 1, query.request_id) as waiter:
         documents = await _claim(context, request, waiter, _wait(request, query.wait))
     headers = {"cache-control": "no-store"}
@@ -103,6 +105,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
 async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
     """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
     context = context_of(request)
+    await rights.speak_for(context.store, caller_of(request), query.worker_id)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
     told = await rights.told(context.store, caller_of(request), cancels or ())
     return schemas.json_response(work_schemas.cancels_document(told))

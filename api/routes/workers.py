@@ -31,7 +31,7 @@ _FAILURES: Final = (
     "/exchange",
     operation_id="exchange",
     response_model=work_schemas.Exchange,
-    responses=openapi.answers({}, *_FAILURES),
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
     openapi_extra=needs(WORK) | openapi.body(work.NewExchange),
 )
 async def exchange(request: Request) -> Response:
@@ -43,6 +43,7 @@ async def exchange(request: Request) -> Response:
     sent = await body.required(work.NewExchange, request, context.settings.max_body)
     caller = caller_of(request)
     rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
+    await rights.speak_for(context.store, caller, sent.worker_id)
     reported = [*(result.id for result in sent.results), *(held.id for held in sent.released)]
     unseen = await rights.unseen(request, context.store, reported)
     results = [result.to_result() for result in sent.results if result.id not in unseen]
@@ -72,17 +73,23 @@ async def exchange(request: Request) -> Response:
     "/heartbeats",
     operation_id="heartbeat",
     response_model=work_schemas.Beats,
-    responses=openapi.answers({}, *_FAILURES),
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
     openapi_extra=needs(WORK) | openapi.body(work.NewHeartbeats),
 )
 async def heartbeat(request: Request) -> Response:
     """Tell that a worker lives, renew the leases of all it runs, and learn which to stop."""
     context = context_of(request)
     sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
+    caller = caller_of(request)
+    info = sent.worker.to_info(_now_ms())
+    if caller.queues is not None and "queues" not in sent.worker.model_fields_set:
+        info = replace(info, queues=tuple(sorted(caller.queues)))
+    rights.use_queues(caller, info.queues)
+    await rights.speak_for(context.store, caller, info.id)
     held = [(one.id, one.fence) for one in sent.held]
     unseen = await rights.unseen(request, context.store, [job_id for job_id, _ in held])
     seen = [(job_id, fence) for job_id, fence in held if job_id not in unseen]
-    beats = await context.store.attempts.heartbeat(sent.worker.to_info(_now_ms()), seen)
+    beats = await context.store.attempts.heartbeat(info, seen)
     lost = {fence: Beat.LOST for job_id, fence in held if job_id in unseen}
     beats = replace(beats, attempts={**lost, **beats.attempts})
     return schemas.json_response(work_schemas.beats_document(held, beats, context.store.policy.lease_ms))
@@ -112,16 +119,17 @@ async def write_outputs(request: Request) -> Response:
     operation_id="register_worker",
     status_code=201,
     response_model=schemas.Worker,
-    responses=openapi.answers({}, *_FAILURES),
+    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
     openapi_extra=needs(WORK) | openapi.body(work.NewWorker),
 )
 async def register_worker(request: Request) -> Response:
     """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
     sent = await body.required(work.NewWorker, request, context.settings.max_body)
-    info, queues = sent.to_info(_now_ms()), caller_of(request).queues
-    if queues is not None:  # it does not say which it serves
-        info = replace(info, queues=tuple(sorted(queues)))
+    info, caller = sent.to_info(_now_ms()), caller_of(request)
+    if caller.queues is not None:  # it does not say which it serves
+        info = replace(info, queues=tuple(sorted(caller.queues)))
+    await rights.speak_for(context.store, caller, info.id)
     await context.store.attempts.leave(info.id)  # a wish to drain was for the one that had this id before
     await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)

@@ -175,3 +175,46 @@ async def test_a_worker_of_other_queues_is_neither_seen_nor_taken_off_the_list(
     assert (await limited.post("/workers/register", json={"id": "mine"})).json()["queues"] == ["a"]
     assert (await limited.post("/workers/mine/heartbeat")).status_code == 200
     assert (await limited.delete("/workers/mine")).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/workers/register", {"id": "theirs"}),
+        ("POST", "/workers/theirs/heartbeat", None),
+        ("DELETE", "/workers/theirs", None),
+        ("POST", "/heartbeats", {"worker": {"id": "theirs", "queues": ["a"]}}),
+        ("POST", "/exchange", {"worker_id": "theirs", "claim": {"request_id": "1", "queues": ["a"], "limit": 1}}),
+        ("POST", "/claims", {"worker_id": "theirs", "queues": ["a"]}),
+        ("GET", "/jobs/next?worker_id=theirs&queue=a", None),
+        ("GET", "/cancels?worker_id=theirs", None),
+    ],
+)
+async def test_who_registered_anew_under_the_id_of_a_worker_that_it_does_not_see_took_its_place(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient, method: str, path: str, body: Any
+) -> None:
+    about = {"id": "theirs", "host": "secret", "queues": ["a", "b"]}
+    await master.post("/heartbeats", json={"worker": about})
+    await limited.post("/jobs", json={"command": "true", "queue": "a"})
+    asked = {"worker_id": "theirs", "queues": ["b"], "request_id": "1"}
+    await master.post("/claims", json=asked)
+    await master.post("/workers/theirs/drain", json={})
+    before = (await master.get("/workers/theirs")).json()
+    refused = await limited.request(method, path, **({} if body is None else {"json": body}))
+    assert (refused.status_code, refused.json()["type"]) == (404, "/problems/not-found")
+    after = (await master.get("/workers/theirs")).json()
+    moving = {"last_heartbeat", "heartbeat_age"}
+    assert {k: v for k, v in after.items() if k not in moving} == {k: v for k, v in before.items() if k not in moving}
+    assert (after["host"], after["queues"]) == ("secret", ["a", "b"])
+    assert (await master.get("/jobs")).json()["data"][0]["status"] == "pending"
+
+
+async def test_a_worker_says_of_no_queue_that_its_key_lacks_that_it_serves_it(
+    limited: httpx2.AsyncClient, master: httpx2.AsyncClient
+) -> None:
+    """Its own key would not see it any more."""
+    for _ in range(2):
+        assert (await limited.post("/heartbeats", json={"worker": {"id": "mine"}})).status_code == 200
+    assert (await master.get("/workers/mine")).json()["queues"] == ["a"]
+    refused = await limited.post("/heartbeats", json={"worker": {"id": "mine", "queues": ["a", "b"]}})
+    assert (refused.status_code, refused.json()["queue"]) == (403, "b")
