@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from api.fields import Body, Name, Seconds, or_with_a_point
-from api.job_body import NewJob
+from api.job_body import MOST_JOBS, NewJob
 from workron import models
 from workron.errors import InvalidRequest
 from workron.fleet import Drain
@@ -26,10 +26,17 @@ TASKS_PATTERN: Final = r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$"
 MOST_TASKS: Final = 100_000
 
 
-class NewJobs(Body):
+class ManyJobs(Body):
+    """A body with a list of `jobs`: a large one is validated in pieces (`api/large.py`)."""
+
+    def check(self) -> None:
+        """Raise ValueError for what is wrong with the jobs together."""
+
+
+class NewJobs(ManyJobs):
     """Many independent jobs, stored all or none."""
 
-    jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
+    jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class WorkflowJob(NewJob):
@@ -49,7 +56,7 @@ class WorkflowJob(NewJob):
         return self
 
 
-class NewWorkflow(Body):
+class NewWorkflow(ManyJobs):
     """Jobs that depend on each other by name, stored all or none."""
 
     model_config = ConfigDict(
@@ -70,26 +77,29 @@ class NewWorkflow(Body):
     name: Name | None = None
     on_failure: OnFailure = OnFailure.CONTINUE
     """`stop`: the first job that fails for good cancels all that have not started; those that run go on."""
-    jobs: Annotated[list[WorkflowJob], FailFast(), Field(min_length=1, max_length=100_000)]
+    jobs: Annotated[list[WorkflowJob], FailFast(), Field(min_length=1, max_length=MOST_JOBS)]
 
     @model_validator(mode="after")
     def _one_final_job(self) -> Self:
+        self.check()
+        return self
+
+    def check(self) -> None:
         final = [job for job in self.jobs if job.final]
         if len(final) > 1:
             raise ValueError("a workflow has at most one final job")
         if final and final[0].name and any(final[0].name in job.parents() for job in self.jobs):
             raise ValueError("no job can depend on the final one")
-        return self
 
 
-class MoreJobs(Body):
+class MoreJobs(ManyJobs):
     """Jobs to add to a workflow: they depend on each other and on its jobs by name or id."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"jobs": [{"name": "publish", "command": "./publish"}]}]},
     )
 
-    jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=100_000)]
+    jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=MOST_JOBS)]
 
 
 class Rate(Body):

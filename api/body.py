@@ -6,13 +6,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from api.large import LARGE, details_of, in_thread
+from api.large import parse as parse_large
 from api.problems import InvalidFields
-from workron.errors import InvalidRequest, TooLarge
+from workron.errors import TooLarge
 
 Model = TypeVar("Model", bound=BaseModel)
 _JSON: Final = "application/json"
-_MOST_FAULTS: Final = 10_000
-"""To look at one fault takes as long as to look at all of them: 5 s for two million."""
 
 
 async def read(request: Request, limit: int) -> bytes:
@@ -65,10 +65,14 @@ def parse(model: type[Model], body: bytes) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        if (number := error.error_count()) > _MOST_FAULTS:
-            raise InvalidRequest(f"the body has {number:,} faults: too many to name them") from None
-        details = error.errors(include_url=False, include_input=False, include_context=False)
-        raise InvalidFields(details) from None
+        raise InvalidFields(details_of(error)) from None
+
+
+async def parse_many(model: type[Model], body: bytes) -> Model:
+    """Do the same with a body that may be large, without holding up other requests."""
+    if len(body) <= LARGE:
+        return parse(model, body)
+    return await in_thread(parse_large, model, body)
 
 
 def _too_large(limit: int) -> TooLarge:

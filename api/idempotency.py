@@ -1,13 +1,12 @@
 """The Idempotency-Key of a request: a repeat is answered with what the first one did."""
 
-import hashlib
 import re
 from typing import Any, Final
 
-import orjson
 from starlette.requests import Request
 
 from api.callers import caller_of
+from api.large import fingerprint
 from workron.errors import InvalidRequest
 from workron.models import Idempotency
 
@@ -43,6 +42,5 @@ def of(request: Request, raw: bytes) -> Idempotency | None:
     key = key_of(request)
     if key is None:
         return None
-    canonical = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
-    asked = f"{request.method} {request.url.path}\n".encode() + canonical
-    return Idempotency(caller_of(request).space, key, hashlib.sha256(asked).hexdigest())
+    asked = f"{request.method} {request.url.path}\n".encode()
+    return Idempotency(caller_of(request).space, key, fingerprint(asked, raw))

@@ -40,6 +40,9 @@ _ARRAY_SCHEMA: Final[dict[str, Any]] = {
     ],
     "examples": [{"size": 100, "max_parallel": 10}, {"values": ["ada", "grace", "barbara"]}],
 }
+MOST_JOBS: Final = 100_000
+"""Of one submission."""
+MOST_VALUES: Final = 1_000_000
 Value = Annotated[str, StringConstraints(max_length=32_768, pattern=NO_NUL)]
 
 
@@ -61,7 +64,7 @@ class NewArray(Body):
 
     size: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
     """Number of tasks. Exactly one of `size` and `values` is given."""
-    values: Annotated[list[Value], Field(min_length=1, max_length=1_000_000)] | None = None
+    values: Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)] | None = None
     """A value for each task."""
     max_parallel: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
     """Most tasks that are unfinished at once."""

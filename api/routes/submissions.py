@@ -1,6 +1,8 @@
 """Submitting: one job, many jobs, a workflow. Stored whole or not at all, and once per Idempotency-Key."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -13,11 +15,12 @@ from api.bodies import MoreJobs, NewJobs, NewWorkflow
 from api.callers import SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import Context, context_of
 from api.job_body import NewJob
+from api.large import LARGE, MANY, PiecesResponse, in_thread, release, without_collections, written_list
 from api.placing import known_form, workflow_jobs
 from api.routes.workflows import MOST_JOBS, workflow_answer
-from workron import ids
+from workron import ids, models
 from workron.errors import Forgotten, NotFound, TooLarge
-from workron.models import Submitted
+from workron.models import Job, Submitted
 
 router = APIRouter(route_class=ScopedRoute, tags=["submit"])
 
@@ -60,15 +63,19 @@ async def submit_job(request: Request) -> Response:
     """Submit one job."""
     context = context_of(request)
     raw = await _json_body(request, context)
-    new = body.parse(NewJob, raw)
-    job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
-    await rights.submit(context.store, caller_of(request), [job])
-    submitted = await context.store.submit([job], idempotency=idempotency.of(request, raw))
+    large = len(raw) > LARGE
+    with without_collections(large=large):
+        new = await body.parse_many(NewJob, raw)
+        job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
+        await rights.submit(context.store, caller_of(request), [job])
+        same = await in_thread(idempotency.of, request, raw, large=large)
+        submitted = await context.store.submit([job], idempotency=same)
     [job_id] = submitted.ids
     if submitted.stored_at_ms is not None:
         document = schemas.new_job_document(job, submitted.stored_at_ms)
     else:
-        [document] = await _documents(request, submitted)
+        [found] = await _documents(request, submitted)
+        document = schemas.job_document(found)
     note_targets(request, job_id)
     return _answer(submitted, document, f"/jobs/{job_id}")
 
@@ -85,20 +92,19 @@ async def submit_jobs(request: Request) -> Response:
     """Submit many independent jobs, all or none."""
     context = context_of(request)
     raw = await _json_body(request, context)
-    new = body.parse(NewJobs, raw).jobs
-    _limit_edges(new)
-    jobs = [
-        job.to_new_job(job_id, known_form(job.dependencies()))
-        for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
-    ]
-    await rights.submit(context.store, caller_of(request), jobs)
-    submitted = await context.store.submit(jobs, idempotency=idempotency.of(request, raw))
-    if (at_ms := submitted.stored_at_ms) is not None:
-        documents = [schemas.new_job_document(job, at_ms) for job in jobs]
-    else:
-        documents = await _documents(request, submitted)
-    note_targets(request, *submitted.ids)
-    return _answer(submitted, schemas.list_document(documents))
+    large = len(raw) > LARGE
+    with without_collections(large=large):
+        new = await body.parse_many(NewJobs, raw)
+        jobs = await in_thread(_independent, new.jobs, large=large)
+        await rights.submit(context.store, caller_of(request), jobs)
+        same = await in_thread(idempotency.of, request, raw, large=large)
+        submitted = await context.store.submit(jobs, idempotency=same)
+        note_targets(request, *submitted.ids)
+        if (at_ms := submitted.stored_at_ms) is None:
+            return await _listed(request, submitted)
+        answer = await _list_of(submitted, jobs, partial(schemas.new_job_document, stored_at_ms=at_ms))
+        await in_thread(release, jobs, large=large)
+        return answer
 
 
 @router.post(
@@ -113,17 +119,27 @@ async def submit_workflow(request: Request) -> Response:
     """Submit jobs that depend on each other, by name or by id; all or none."""
     context = context_of(request)
     raw = await _json_body(request, context)
-    new = body.parse(NewWorkflow, raw)
-    _limit_edges(new.jobs)
-    jobs = workflow_jobs(new.jobs)
-    await rights.submit(context.store, caller_of(request), jobs)
-    submitted = await context.store.submit(
-        jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=idempotency.of(request, raw)
-    )
+    large = len(raw) > LARGE
+    with without_collections(large=large):
+        new = await body.parse_many(NewWorkflow, raw)
+        jobs = await in_thread(_in_order, new.jobs, large=large)
+        await rights.submit(context.store, caller_of(request), jobs)
+        same = await in_thread(idempotency.of, request, raw, large=large)
+        submitted = await context.store.submit(
+            jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=same
+        )
+        return await _workflow_answer(request, submitted, new, jobs)
+
+
+async def _workflow_answer(
+    request: Request, submitted: Submitted, new: NewWorkflow, jobs: list[models.NewJob]
+) -> Response:
     if submitted.workflow is None:
         raise NotFound("workflow", "of this submission")
     if (at_ms := submitted.stored_at_ms) is not None:
-        document = schemas.new_workflow_document(submitted, new.name, new.on_failure, jobs, at_ms, MOST_JOBS)
+        make = partial(schemas.new_workflow_document, submitted, new.name, new.on_failure, jobs, at_ms, MOST_JOBS)
+        document = await in_thread(make, large=len(jobs) > MANY)
+        await in_thread(release, jobs, large=len(jobs) > MANY)
     else:
         try:
             document = await workflow_answer(request, submitted.workflow)
@@ -151,25 +167,64 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     context = context_of(request)
     await rights.see_workflow(request, context.store, workflow_id)
     raw = await _json_body(request, context)
-    new = body.parse(MoreJobs, raw).jobs
+    large = len(raw) > LARGE
+    with without_collections(large=large):
+        new = (await body.parse_many(MoreJobs, raw)).jobs
+        names = await in_thread(_names_of_others, new, large=large)
+        caller = caller_of(request)
+        known = await context.store.named_jobs(workflow_id, names) if names else {}
+        shown = await rights.known_names(context.store, caller, known)
+        jobs = await in_thread(_in_order, new, shown, large=large)
+        await rights.submit(context.store, caller, jobs)
+        same = await in_thread(idempotency.of, request, raw, large=large)
+        submitted = await context.store.add(workflow_id, jobs, idempotency=same)
+        await in_thread(release, jobs, large=large)
+        note_targets(request, *submitted.ids)
+        return await _listed(request, submitted)
+
+
+def _independent(new: list[NewJob]) -> list[models.NewJob]:
+    """Turn jobs into the store's, and let go of them."""
     _limit_edges(new)
+    jobs = [
+        job.to_new_job(job_id, known_form(job.dependencies()))
+        for job, job_id in zip(new, ids.new_ids(len(new)), strict=True)
+    ]
+    release(new)
+    return jobs
+
+
+def _in_order(new: list[Any], known: Mapping[str, str] = MappingProxyType({})) -> list[models.NewJob]:
+    """Turn the jobs of a workflow into the store's, parents first, and let go of them."""
+    _limit_edges(new)
+    jobs = workflow_jobs(new, known)
+    release(new)
+    return jobs
+
+
+def _names_of_others(new: Sequence[NewJob]) -> set[str]:
     own = {job.name for job in new}
-    names = {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
-    caller = caller_of(request)
-    known = await context.store.named_jobs(workflow_id, names) if names else {}
-    jobs = workflow_jobs(new, await rights.known_names(context.store, caller, known))
-    await rights.submit(context.store, caller, jobs)
-    submitted = await context.store.add(workflow_id, jobs, idempotency=idempotency.of(request, raw))
-    note_targets(request, *submitted.ids)
-    return _answer(submitted, schemas.list_document(await _documents(request, submitted)))
+    return {name for job in new for name in job.parents() if name not in own and not ids.is_id(name)}
 
 
-async def _documents(request: Request, submitted: Submitted) -> list[dict[str, Any]]:
+async def _documents(request: Request, submitted: Submitted) -> list[Job]:
     """Return the jobs of a submission, of one that was stored before those that are left; Forgotten if none is."""
     jobs = await context_of(request).store.jobs(submitted.ids)
     if not any(jobs):
         raise Forgotten(submitted.ids[0])
-    return [schemas.job_document(job) for job in rights.shown(caller_of(request), jobs)]
+    return rights.shown(caller_of(request), jobs)
+
+
+async def _listed(request: Request, submitted: Submitted) -> Response:
+    """Answer the jobs of a submission as they are now."""
+    return await _list_of(submitted, await _documents(request, submitted), schemas.job_document)
+
+
+async def _list_of(submitted: Submitted, jobs: Sequence[Any], make: Callable[[Any], dict[str, Any]]) -> Response:
+    if len(jobs) <= MANY:
+        return _answer(submitted, schemas.list_document(map(make, jobs)))
+    pieces = await in_thread(lambda: written_list(map(make, jobs)))
+    return PiecesResponse(pieces, *_status_of(submitted))
 
 
 def _limit_edges(jobs: Sequence[NewJob]) -> None:
@@ -183,8 +238,13 @@ async def _json_body(request: Request, context: Context) -> bytes:
 
 
 def _answer(submitted: Submitted, document: dict[str, Any], location: str | None = None) -> Response:
+    return schemas.json_response(document, *_status_of(submitted, location))
+
+
+def _status_of(submitted: Submitted, location: str | None = None) -> tuple[int, dict[str, str] | None]:
+    """Return the status and the headers of what answers a submission."""
     if submitted.repeated:
-        return schemas.json_response(document, 200, {"idempotency-replayed": "true"})
+        return 200, {"idempotency-replayed": "true"}
     if submitted.returned:
-        return schemas.json_response(document, 200)
-    return schemas.json_response(document, 201, {"location": location} if location else None)
+        return 200, None
+    return 201, {"location": location} if location else None

@@ -1,0 +1,232 @@
+"""Large bodies and answers: worked on in a thread, in short calls into C, while the event loop goes on."""
+
+import asyncio
+import gc
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Final, TypeVar
+from uuid import uuid4
+
+import orjson
+from pydantic import BaseModel, FailFast, TypeAdapter, ValidationError
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from api.job_body import MOST_JOBS, MOST_VALUES, NewJob, Value
+from api.problems import InvalidFields
+from api.slices import Node, NoJsonError, canonical, take_apart
+from workron.errors import InvalidRequest
+
+Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
+LARGE: Final = 64 * 1024
+"""Bytes of a body; smaller ones take less time than a thread."""
+MANY: Final = 500
+"""Jobs of which an answer is made in a thread, and in pieces."""
+_MOST_MEMBERS: Final = 10_000
+"""Of each array or object in a body, but for those that may have many."""
+_MOST_FAULTS: Final = 10_000
+"""To look at one fault takes as long as to look at all of them: 5 s for two million."""
+_IN_PLACE: Final = uuid4().hex
+"""What stands in a body where something large was taken out."""
+_threads: Final = ThreadPoolExecutor(2, "large")
+
+
+class PiecesResponse(Response):
+    """JSON in pieces, each sent when the client has taken most of those before it."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: list[bytes], status: int, headers: Mapping[str, str] | None) -> None:
+        super().__init__(None, status, headers)
+        self.headers["content-length"] = str(sum(map(len, pieces)))
+        self._pieces = pieces
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+_paused: Final[list[object]] = []
+
+
+@contextmanager
+def without_collections(*, large: bool) -> Iterator[None]:
+    """Keep garbage collection from going over very many new objects again and again: each time takes half a second."""
+    if not large:
+        yield
+        return
+    _paused.append(None)
+    gc.disable()
+    try:
+        yield
+    finally:
+        _paused.pop()
+        if not _paused:
+            gc.enable()
+
+
+async def in_thread(work: Callable[..., T], *args: Any, large: bool = True) -> T:
+    """Return what `work` returns, in a thread if it is `large`. What it calls should not hold the interpreter long."""
+    if not large:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_threads, work, *args)
+
+
+def parse(model: type[Model], raw: bytes) -> Model:
+    """Return the body as a model. One with a field `jobs` may have very many of them, and each job's array values."""
+    try:
+        root = take_apart(raw)
+        if root.is_array:
+            _validated(model, b"[]", ())  # it says what it wants instead
+        jobs = root.member("jobs") if "jobs" in model.model_fields else None
+        many = jobs is not None and jobs.is_array
+        found: Model = _with_jobs(model, root, jobs) if jobs and many else _parse_one(model, root, ())
+    except NoJsonError as error:
+        raise InvalidFields([{"loc": (), "msg": f"Invalid JSON: {error}"}]) from None
+    return found
+
+
+def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
+    """Validate the jobs slice by slice, and then what concerns all of them."""
+    _limit(root, (), jobs)
+    head = _validated(model, _replaced(root, jobs, orjson.dumps([{"command": _IN_PLACE}])), ())
+    if head.jobs[0].command != _IN_PLACE:  # there were more than one of this name
+        return head
+    found: list[NewJob] = []
+    item = _item_of(model)
+    for part in jobs.parts:
+        if isinstance(part, Node):
+            found.append(_parse_one(item, part, ("jobs", len(found))))
+        else:
+            found += _validated(_list_of(item), jobs.wrapped(part), ("jobs",), len(found))
+        if len(found) > MOST_JOBS:
+            raise _too_long(("jobs",), MOST_JOBS)
+    many = head.model_copy(update={"jobs": found})
+    try:
+        many.check()
+    except ValueError as error:
+        raise InvalidFields([{"loc": (), "msg": str(error)}]) from None
+    return many
+
+
+def _parse_one(model: type[BaseModel], root: Node, place: tuple[str | int, ...]) -> Any:
+    """Validate one object: a job's array may have very many values."""
+    array = root.member("array") if issubclass(model, NewJob) else None
+    values = array.member("values") if array is not None and not array.is_array else None
+    if values is None or not values.is_array:
+        _limit(root, place)
+        return _validated(model, root.raw[root.start : root.end], place)
+    _limit(root, place, values)
+    new = _validated(model, _replaced(root, values, orjson.dumps([_IN_PLACE])), place)
+    held = new.array
+    if held is None or held.values != [_IN_PLACE]:
+        return new
+    array = held.model_copy(update={"values": _values_of(values, (*place, "array", "values"))})
+    return new.model_copy(update={"array": array})
+
+
+def _values_of(node: Node, place: tuple[str | int, ...]) -> list[str]:
+    found: list[str] = []
+    for part in node.parts:
+        if isinstance(part, Node):  # no text
+            _limit(part, place)
+            text = b"[%b]" % part.raw[part.start : part.end]
+        else:
+            text = node.wrapped(part)
+        found += _validated(_values(), text, place, len(found))
+        if len(found) > MOST_VALUES:
+            raise _too_long(place, MOST_VALUES)
+    return found
+
+
+def _limit(node: Node, place: tuple[str | int, ...], but: Node | None = None) -> None:
+    """Refuse what has more members than anything may have, before each of them is looked at."""
+    if node is but:
+        return
+    members = 0
+    for part in node.parts:
+        if isinstance(part, Node):
+            members += 1
+            _limit(part, (*place, part.name or members - 1), but)
+        else:
+            members += len(node.load(part))
+        if members > _MOST_MEMBERS:
+            raise _too_long(place, _MOST_MEMBERS)
+
+
+def _replaced(root: Node, node: Node, text: bytes) -> bytes:
+    return root.raw[root.start : node.start] + text + root.raw[node.end : root.end]
+
+
+def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int | None = None) -> Any:
+    """Validate a text, which stands at a place, with a model or an adapter; `first`: where its items are in a list."""
+    try:
+        return what.validate_json(text) if isinstance(what, TypeAdapter) else what.model_validate_json(text)
+    except ValidationError as error:
+        details = details_of(error)
+        for detail in details:
+            at = detail["loc"]
+            if first is not None and at and isinstance(at[0], int):
+                at = (first + at[0], *at[1:])
+            detail["loc"] = (*place, *at)
+        raise InvalidFields(details) from None
+
+
+def details_of(error: ValidationError) -> list[Any]:
+    """Return the faults of a body, if they are not very many."""
+    if (number := error.error_count()) > _MOST_FAULTS:
+        raise InvalidRequest(f"the body has {number:,} faults: too many to name them") from None
+    return list(error.errors(include_url=False, include_input=False, include_context=False))
+
+
+def _too_long(place: tuple[str | int, ...], most: int) -> InvalidFields:
+    return InvalidFields([{"loc": place, "msg": f"there should be at most {most:,} items"}])
+
+
+def _item_of(model: type[BaseModel]) -> type[NewJob]:
+    annotation = model.model_fields["jobs"].annotation
+    item: type[NewJob] = annotation.__args__[0]  # type: ignore[union-attr]
+    return item
+
+
+@cache
+def _list_of(item: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[list[item], FailFast()])
+
+
+@cache
+def _values() -> TypeAdapter[list[str]]:
+    return TypeAdapter(list[Value])
+
+
+def fingerprint(head: bytes, raw: bytes) -> str:
+    """Return the SHA-256 of `head` and the body; spaces and the order of members make no difference."""
+    digest = hashlib.sha256(head)
+    if len(raw) <= LARGE:
+        digest.update(orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS))
+        return digest.hexdigest()
+    for piece in canonical(take_apart(raw)):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def written_list(documents: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    """Return the JSON of a list of very many documents without further pages, in pieces."""
+    pieces, left = [b'{"data":['], iter(documents)
+    while some := list(islice(left, MANY)):
+        pieces += (orjson.dumps(some)[1:-1], b",")
+    pieces[-1] = pieces[-1].removesuffix(b",") + b'],"next_cursor":null}'
+    return pieces
+
+
+def release(items: list[Any]) -> None:
+    """Let go of very many objects in pieces: to free them at once holds up the event loop."""
+    while items:
+        del items[-MANY:]
