@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from tests.api.live import AUTHORIZATION, Live
-from workron import ids
 from workron.store import Store
 
 pytestmark = pytest.mark.parametrize("bench", ["fake"], indirect=True)
 
 HEAD = f"HTTP/1.1\r\nhost: localhost\r\nauthorization: {AUTHORIZATION['authorization']}\r\n\r\n"
-JOB = ids.new_id()
+JOB = "03557FNiXdtaIcOFmFQkXK"  # the same in all processes of a run
 
 
 class Endless:
