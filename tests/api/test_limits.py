@@ -65,7 +65,7 @@ async def test_a_head_without_end_is_refused(live: Live, endless: bytes) -> None
 
 
 async def test_a_head_of_many_kilobytes_is_taken(live: Live) -> None:
-    headers = {f"x-{number}": "y" * 1000 for number in range(50)}
+    headers = {f"x-{number}": "y" * 1000 for number in range(25)}
     assert (await live.client.get("/livez", headers=headers)).status_code == 200
 
 
