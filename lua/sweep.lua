@@ -17,15 +17,20 @@ local status, keep_ms, place, limit, looks = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local zset = P .. 'jobs:' .. status
 local deleted, queues, going_on = 0, {}, {}
 
-local function is_kept(job)
-  local workflow = job.workflow
+-- Whether a job is kept because its workflow goes on: of most that are kept no more is read.
+local function is_part(id)
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'workflow')
+  local workflow = row[1] == status and row[2]
   if workflow and going_on[workflow] == nil then
     going_on[workflow] = unfinished(workflow) or false
   end
-  return workflow and going_on[workflow] or is_needed(job) or has_followers(job)
+  return workflow and going_on[workflow]
 end
 
 local function sweep(id)
+  if is_part(id) then
+    return
+  end
   local job = read(id)
   if not job then
     index(zset, id, false)
@@ -33,7 +38,7 @@ local function sweep(id)
   elseif job.status ~= status then
     index_status(job, status, false)
     deleted = deleted + 1
-  elseif not is_kept(job) then
+  elseif not (is_needed(job) or has_followers(job)) then
     delete(job)
     queues[job.queue] = true
     deleted = deleted + 1

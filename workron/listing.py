@@ -44,7 +44,8 @@ _HELD: Final = 0
 _BEHIND: Final = 1
 """In a place, behind a queue's name: its lists by priority, jobs that are held, and what comes after all of these."""
 _QUEUES: Final = 50
-"""Queues of which the lists are looked at in one round trip."""
+_SHORT: Final = 20
+"""Queues whose lists are looked at in one round trip; a list with fewer jobs is read with it."""
 _LEASES: Final = 20
 """Leases in one piece: what is left of one goes into the cursor."""
 
@@ -144,11 +145,12 @@ class Listing:
         if where.status is Status.RUNNING:
             return self._running(place)
         if where.status is Status.SCHEDULED:
-            return self._scheduled(place, count)
+            return self._by_time(self._keys.due, place, count, newest_first=False)
         if where.status is Status.PENDING:
             return self._pending(where.queue, place, count)
         if where.status is not None:
-            return self._by_change(where.status, where.queue, place, count)
+            key = self._keys.index(where.queue, where.status)
+            return self._by_time(key, place, count, newest_first=True)
         return self._all(place, count)
 
     async def _all(self, place: Place | None, count: int) -> Steps:
@@ -194,7 +196,7 @@ class Listing:
 
     async def _running(self, place: Place | None) -> Steps:
         if len(place) > 1 if place else await self._connection.call("ZCARD", self._keys.leases) > FEW:
-            async for step in self._running_in_pieces(*(place or ["", []])):
+            async for step in self._running_in_pieces(*(place or ["", ""])):
                 yield step
             return
         ids = await self._connection.call("ZRANGE", self._keys.leases, 0, 2 * FEW)  # it may have become longer since
@@ -203,22 +205,19 @@ class Listing:
             if place is None or job_id < place[0]:
                 yield job_id, [job_id]
 
-    async def _running_in_pieces(self, cursor: str, left: list[str]) -> Steps:
+    async def _running_in_pieces(self, cursor: str, ids: str) -> Steps:
         """Scan the leases: heartbeats move them on all the time, but whoever runs from beginning to end is found."""
+        left = str(ids).split()
         while True:
             for at, job_id in enumerate(left, 1):
-                yield job_id, [cursor, left[at:]]
+                yield job_id, [cursor, " ".join(left[at:])]
             if cursor == "0":
                 return
             reply, piece = await self._connection.call("ZSCAN", self._keys.leases, int(cursor or 0), "COUNT", _LEASES)
             cursor, left = str(int(reply)), [job_id for job_id, _ in scored(piece)]
 
-    async def _scheduled(self, place: Place | None, count: int) -> Steps:
-        async for job_id, score in self._zset(self._keys.due, place, count, newest_first=False):
-            yield job_id, [score, job_id]
-
-    async def _by_change(self, status: Status, queue: str | None, place: Place | None, count: int) -> Steps:
-        async for job_id, score in self._zset(self._keys.index(queue, status), place, count, newest_first=True):
+    async def _by_time(self, key: str, place: Place | None, count: int, *, newest_first: bool) -> Steps:
+        async for job_id, score in self._zset(key, place, count, newest_first=newest_first):
             yield job_id, [score, job_id]
 
     async def _zset(
@@ -246,13 +245,13 @@ class Listing:
         one before, wherever that stands by now; if it has left the list, as far from the tail as it stood.
         """
         async for names in self._queues(queue, place):
-            sizes = await self._reader.each([size for name in names for size in self._sizes(name)])
+            heads = await self._reader.each([head for name in names for head in self._heads(name)])
             segments = [(name, segment) for name in names for segment in (*_LISTS, _HELD)]
-            for (name, segment), size in zip(segments, sizes, strict=True):
+            for (name, segment), head in zip(segments, heads, strict=True):
                 at = [name, segment]
-                if size and not isinstance(size, Exception) and (place is None or at >= place[:2]):
+                if head and not isinstance(head, Exception) and (place is None or at >= place[:2]):
                     here = place if place is not None and at == place[:2] else None
-                    async for step in self._segment(name, segment, here, count):
+                    async for step in self._segment(name, segment, here, count, head):
                         yield step
                 if segment == _HELD:
                     yield None, [name, _BEHIND]
@@ -269,17 +268,21 @@ class Listing:
             yield [name.decode(errors="replace") for name in names]
             start = b"(" + names[-1]
 
-    def _sizes(self, queue: str) -> list[Command]:
-        lists: list[Command] = [("LLEN", self._keys.pending(queue, -segment)) for segment in _LISTS]
+    def _heads(self, queue: str) -> list[Command]:
+        """What tells whether there is something in each segment; of short lists that is all."""
+        lists: list[Command] = [("LRANGE", self._keys.pending(queue, -segment), -_SHORT, -1) for segment in _LISTS]
         return [*lists, ("ZCARD", self._keys.concurrency_keys(queue))]
 
-    async def _segment(self, queue: str, segment: int, place: Place | None, count: int) -> Steps:
+    async def _segment(self, queue: str, segment: int, place: Place | None, count: int, head: Any) -> Steps:
         if segment == _HELD:
             async for held in self._held(queue, place, count):
                 yield held
-            return
-        async for job_id, behind in self._pending_list(queue, -segment, place, count):
-            yield job_id, [queue, segment, behind, job_id]
+        elif place is None and len(head) < _SHORT:
+            for behind, raw in enumerate(reversed(head), 1):
+                yield raw.decode(), [queue, segment, behind, raw.decode()]
+        else:
+            async for job_id, behind in self._pending_list(queue, -segment, place, count):
+                yield job_id, [queue, segment, behind, job_id]
 
     async def _pending_list(
         self, queue: str, priority: int, place: Place | None, count: int

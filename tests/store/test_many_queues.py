@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from builders import claim, finish, jobs, new_job, submit
+from builders import WORKER, claim, finish, jobs, new_job, submit
 from bulk_actions import counts, order, work_off
 from servers import Bench
 
@@ -213,3 +213,33 @@ async def test_an_action_on_all_queues_goes_over_one_index_of_each_status(bench:
     assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs:cancelled"]
     assert counts(await work_off(store, action)) == (5, 5, 0)
     assert await bench.client.zcard(bench.keys.index(None, "cancelled")) == 0
+
+
+async def test_more_running_jobs_than_are_sorted_are_all_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 10,000 the rest was never listed."""
+    monkeypatch.setattr("workron.listing.FEW", 10)
+    store = bench.store()
+    made = await fill(store, 1, 300)
+    for _ in range(2):
+        await claim(store, queues=["q000"], limit=150)
+    for limit in (1, 7, 1000):
+        listed, _ = await every(store, JobFilter(status=Status.RUNNING, queue="q000"), limit)
+        assert sorted(listed) == sorted(made)
+
+
+async def test_heartbeats_between_pages_hide_no_running_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workron.listing.FEW", 10)
+    store = bench.store()
+    made = await fill(store, 1, 300)
+    held = [one for _ in range(2) for one in await claim(store, queues=["q000"], limit=150)]
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await store.list_jobs(JobFilter(status=Status.RUNNING), limit=100, cursor=cursor)
+        found += [job.id for job in page.jobs]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        some = held[len(found) % 3 :: 3]
+        await store.attempts.heartbeat(WORKER, [(one.id, one.fence) for one in some])
+    assert set(found) == set(made)
