@@ -40,6 +40,10 @@ class Account:
     """Ended as done, and their command, or one of their tasks', was never started."""
     started_too_early: int = 0
     """Started before what they wait for had ended."""
+    followed: int = 0
+    """Jobs whose output was followed to its end."""
+    followed_wrong: int = 0
+    """What came of an output was not all that its last attempt said, or not once and in order."""
     accepted_twice: int = 0
     """Ended more than once in one run."""
 
@@ -73,6 +77,7 @@ class Account:
     MUST_BE_NONE = (
         *("lost", "unfinished", "wrong_end", "submitted_twice", "accepted_twice", "fences_used_twice"),
         *("executed_without_cause", "done_without_run", "started_too_early", "events_missed"),
+        "followed_wrong",
         *("died_by_themselves", "audit"),
     )
 

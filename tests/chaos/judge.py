@@ -1,11 +1,14 @@
 """From what was recorded to the account."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import Final
 
 from tests.chaos.account import Account, quantile
 from tests.chaos.grounds import Ground
-from tests.chaos.load import Load
+from tests.chaos.load import WORDS, Load
 from tests.chaos.records import Events, Ran
 from workron.models import TERMINAL
 
@@ -22,6 +25,7 @@ def judge(account: Account, load: Load, events: Events, rows: Rows, ran: Ran, gr
     for child, parent, name in events.starts_too_early(load.parents):
         if not _in_rollback(ground, int(name.partition("-")[0]) / 1000):
             _count(account, "started_too_early", f"{child} before {parent}")
+    _followed(account, load, ground)
     account.events, account.events_missed, account.events_undone = len(events.entries), events.missed, events.undone
 
 
@@ -68,6 +72,41 @@ def _names(account: Account, load: Load, events: Events, rows: Rows, ran: Ran, g
         number, most = (len(ran.named[name]), load.sizes[name]) if name else (len(ran.fences.get(job_id, ())), 1)
         if (rows.get(job_id, {}).get("status") or events.status.get(job_id)) == "done" and number < most:
             _count(account, "done_without_run", f"{job_id} {number} of {most}")
+
+
+def _followed(account: Account, load: Load, ground: Ground) -> None:
+    """What came of outputs; where history was rolled back, nothing is known of them."""
+    account.followed = len(load.followed)
+    for job_id, said in load.followed.items():
+        if not _all_was_said(said) and not ground.rollbacks:
+            _count(account, "followed_wrong", f"{job_id} {said!r}")
+
+
+def _all_was_said(said: bytes) -> bool:
+    """Tell whether each attempt said the beginning of what it had to say, in order, and the last one all.
+
+    A full server does without the last output of a job; then it says how many bytes there were.
+    """
+    text, cuts = _CUT.sub(b"", said), list(_CUT.finditer(said))
+    cut = bool(cuts) and cuts[-1].end() == len(said)
+    missing = int(cuts[-1][1].replace(b",", b"")) if cut else 0
+    by_fence = groupby(text.splitlines(keepends=True), key=lambda line: line.partition(b" ")[0])
+    attempts = [(fence, b"".join(lines)) for fence, lines in by_fence]
+    fences = [int(fence) for fence, _ in attempts if fence.isdigit()]
+    begun = all(_whole(fence).startswith(part) for fence, part in attempts)
+    if not begun or fences != sorted(set(fences)) or len(fences) < len(attempts):
+        return False
+    last, part = attempts[-1] if attempts else (b"0" * _DIGITS, b"")
+    return missing in ({len(_whole(last)) - len(part)} | ({len(_whole(last))} if cut else set()))
+
+
+_CUT: Final = re.compile("\n… ([0-9,]+) bytes cut …\n".encode())
+_DIGITS: Final = 13
+"""Of a fence: it is a time in milliseconds."""
+
+
+def _whole(fence: bytes) -> bytes:
+    return b"".join(b"%b %d\n" % (fence, word) for word in WORDS)
 
 
 def _executions(account: Account, events: Events, ran: Mapping[str, Sequence[str]], ground: Ground) -> None:

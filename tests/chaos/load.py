@@ -4,16 +4,28 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 
 from tests.chaos.deployment import API_KEY
+from workron import output_stream
 
 TRIES: Final = 100
 """Most attempts of a job that has to succeed in the end, whatever befalls its workers."""
-MIX: Final = {"workflow": 8, "flaky": 4, "array": 2, "unique": 2, "line": 3, "cancel": 3, "retry": 2, "slow": 1}
+MIX: Final = {
+    "workflow": 8,
+    "flaky": 4,
+    "array": 2,
+    "unique": 2,
+    "line": 3,
+    "cancel": 3,
+    "retry": 2,
+    "slow": 1,
+    "talk": 3,
+}
 """How often each kind is submitted, in proportion."""
 WORKFLOW_ENDS: Final = {
     "flaky": "done",
@@ -35,6 +47,8 @@ WORKFLOW_EDGES: Final = {
     "heir": [("mourner", "done")],
     "handler": [("bad", "failed")],
 }
+WORDS: Final = range(1, 11)
+"""What a job that talks says, one after the other, each behind its attempt's fence."""
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FORGOTTEN: Final = 410
 _STORED: Final = frozenset({200, 201})
@@ -60,6 +74,8 @@ class Load:
         """The names of jobs that have tasks in place of a command."""
         self.parents: dict[str, list[tuple[str, str]]] = {}
         """What each job waits for, and how that has to end: done, failed or finished."""
+        self.followed: dict[str, bytes] = {}
+        """What came of the output of jobs that were followed to their end."""
         self.unanswered = 0
         self.rate = 12.0
         """Jobs a second that the clients try for."""
@@ -230,6 +246,34 @@ class Load:
         answer = await self._post(f"/jobs/{job_id}/retry", {"run": 1}, f"retry-{job_id}")
         if answer is not None and answer.status_code == 200:
             self._open.add(job_id)
+
+    async def _talk(self) -> None:
+        """Says something for two seconds, and is followed over servers that die and connections that break."""
+        words = f"for n in {' '.join(map(str, WORDS))}; do echo $WORKRON_FENCE $n; sleep 0.2; done"
+        job_id = await self._submit("done", command=words)
+        if job_id is not None and (said := await self._follow(job_id)) is not None:
+            self.followed[job_id] = said
+
+    async def _follow(self, job_id: str, patience_s: float = 120.0) -> bytes | None:
+        """Return all that comes of a job's output; None if it is not there any more, or no end of it comes."""
+        position, said = "0:0", b""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            came, query = b"", {"follow": "true", "position": position}
+            path, accept = f"/jobs/{job_id}/output", {"accept": output_stream.CONTENT_TYPE}
+            with suppress(httpx2.HTTPError):
+                async with self._http.stream("GET", path, params=query, headers=accept) as answer:
+                    if answer.status_code == 404:
+                        return None
+                    if answer.is_success:
+                        async for chunk in answer.aiter_bytes():
+                            came += chunk
+            for event in output_stream.read_events([came]):
+                position, said = event.position, said + event.data
+                if event.ended:
+                    return said
+            await asyncio.sleep(_PAUSE_S)
+        return None
 
     async def _probe(self, group: asyncio.TaskGroup) -> None:
         while not self._stopping.is_set():

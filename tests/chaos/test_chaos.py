@@ -17,7 +17,7 @@ from tests.chaos.faults import plan
 from tests.chaos.grounds import Ground
 from tests.chaos.harness import Run
 from tests.chaos.judge import judge
-from tests.chaos.load import Load
+from tests.chaos.load import WORDS, Load
 from tests.chaos.records import Events, Ran
 from tests.running.probe import processes_of, wait_for
 
@@ -31,6 +31,7 @@ async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path
     print(account.table())
     assert account.wrong == {}
     assert len(account.faults) >= 8
+    assert account.followed > 0
     assert min(account.done, account.failed, account.cancelled, account.skipped, account.lease_losses) > 0
     wait_for(lambda: not processes_of(tmp_path), "the end of all that was started")
 
@@ -163,6 +164,56 @@ def test_an_account_finds_a_job_that_was_started_before_its_parent_had_ended(rec
     records.load.parents["child"] = [("j", "failed")]
     assert records.account().wrong == {"started_too_early": 1}
     records.load.parents["child"] = [("j", "finished")]
+    assert records.account().wrong == {}
+
+
+def said(fence: int, *words: int) -> bytes:
+    return b"".join(b"%d %d\n" % (fence, word) for word in words)
+
+
+def test_a_lost_attempt_has_said_the_beginning_and_the_last_one_all(records: Records) -> None:
+    for first in (b"", said(6, 1, 2), said(6, 1, 2)[:-1] + b"\n", said(6, *WORDS)):
+        records.load.followed["j"] = first + said(7, *WORDS)
+        account = records.account()
+        assert (account.wrong, account.followed) == ({}, 1)
+
+
+def cut(size: int) -> bytes:
+    return f"\n… {size:,} bytes cut …\n".encode()
+
+
+LONG = 1_795_944_192_334
+"""A fence as they are: with 13 digits."""
+
+
+def test_output_that_a_full_server_did_without_is_said_to_be_missing(records: Records) -> None:
+    again = said(LONG - 1, 1) + cut(144) + said(LONG, *WORDS)
+    for came in (said(LONG, 1, 2) + cut(129), cut(161), said(LONG, 1, 2) + cut(161), again):
+        records.load.followed["j"] = came
+        assert records.account().wrong == {}
+    for came in (said(LONG, 1, 2) + cut(130), cut(160), said(LONG, *WORDS) + cut(1), cut(161) + said(LONG, 1)):
+        records.load.followed["j"] = came
+        assert records.account().wrong == {"followed_wrong": 1}
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        b"",
+        said(7, *WORDS[:-1]),
+        said(7, *WORDS[1:]),
+        said(7, *WORDS) + said(7, *WORDS[-1:]),
+        said(7, 1, *WORDS),
+        said(7, 1, 3, 2, *WORDS[3:]),
+        said(7, *WORDS) + said(6, 1),
+        said(6, 1) + said(7, *WORDS) + said(6, 2),
+        said(7, *WORDS) + b"x\n",
+    ],
+)
+def test_an_account_finds_output_that_is_lost_or_comes_twice(records: Records, came: bytes) -> None:
+    records.load.followed["j"] = came
+    assert records.account().wrong == {"followed_wrong": 1}
+    records.ground.rollbacks.append((90.0, 110.0))
     assert records.account().wrong == {}
 
 
