@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE
+from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE, limit_of
 from workers.spawn import Program
 from workron.models import Claim
 
@@ -42,18 +42,19 @@ def program_for(
     env = _environment(claim, environment, guard)
     env.update(files)
     cwd = _encode(claim.cwd) if claim.cwd is not None else None
+    mark = limit_of(guard, claim.fence)
     if claim.command is None:
         argv = tuple(_encode(argument) for argument in claim.argv or ())
         if not argv:
             raise ValueError("no program named")
-        return Program(argv[0], argv, env, cwd)
+        return Program(argv[0], argv, env, cwd, mark=mark)
     command = _encode(claim.command)
     if len(command) <= _LONGEST_ARGUMENT:
-        return Program(_SHELL, (b"sh", b"-c", b"--", command), env, cwd)
+        return Program(_SHELL, (b"sh", b"-c", b"--", command), env, cwd, mark=mark)
     if b"\0" in command:
         raise ValueError("embedded null byte")
     # The shell opens the file behind its standard input anew, then makes the input empty as it is for other commands.
-    return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command)
+    return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command, mark=mark)
 
 
 def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> dict[bytes, bytes]:

@@ -117,7 +117,7 @@ class Guardian:
     def end(self, fence: int, *, sweep: bool = False) -> None:
         """Say that the attempt has ended, before its first process is reaped.
 
-        `sweep`: kill what it started outside of its process group, too.
+        What it started outside of its process group is killed too, with `sweep` at once.
         """
         if self._held.pop(fence, None) is not None:
             self._say(f"{'sweep' if sweep else 'end'} {fence}\n")

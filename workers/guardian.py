@@ -9,11 +9,13 @@ killed; or the deadline of an attempt passes, so the worker is stopped or cut of
     group FENCE PGID            it runs in this process group
     renew DEADLINE FENCE …      new deadline for these attempts
     end FENCE                   it has ended; written before its first process is reaped
-    sweep FENCE                 the same, and whatever it started elsewhere has to go too
+    sweep FENCE                 the same; what it left elsewhere is killed at once, and not within a second or so
 
-Killed are the process group and every process whose environment has WORKRON_GUARD=TOKEN and the WORKRON_FENCE of
-the attempt: a command between its start and `group`, or a daemon that left the group. When the worker is gone, FOLDER
-(the files of its commands, see `notes.py`) is removed.
+Killed are the process group and every process that has the marks of the attempt: a command between its start and
+`group`, or a daemon that left the group. Marks are WORKRON_GUARD=TOKEN and WORKRON_FENCE in the environment, or the
+soft limit of real-time CPU time (RLIMIT_RTTIME), a number that stands for both. Nobody runs into that limit, a clean
+environment keeps it, and so does whatever is executed; only who sets another one escapes. When the worker is gone,
+FOLDER (the files of its commands, see `notes.py`) is removed.
 
 Why a process group's number is safe to use: it can't be given to anybody else before the group's first process is
 reaped, and the worker writes `end` before it reaps. All that was written is read before anything is killed. A
@@ -29,17 +31,22 @@ import select
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Collection, Iterable
 from typing import Final
 
 GUARD_VARIABLE: Final = "WORKRON_GUARD"
 FENCE_VARIABLE: Final = "WORKRON_FENCE"
+_LIMIT: Final = b"Max realtime timeout"
 
 GATHER_S: Final = 0.05
 """Lines are read in batches this far apart: a worker may start thousands of commands a second."""
 LOOK_AGAIN_S: Final = 1.0
 """Longest sleep while there are attempts [poll's clock stands still in suspend, deadlines don't], and how often an
 attempt past its deadline is looked for again."""
+SWEEP_EVERY_S: Final = 1.0
+SWEEP_SHARE: Final = 50
+"""What ended attempts left is looked for so rarely that this takes 2 % of a core at most, and once a second at most."""
 ROUND_S: Final = 0.01
 ROUNDS: Final = 50
 """Marked processes are killed until none is found: one may fork while the list is being read."""
@@ -48,6 +55,39 @@ ROUNDS: Final = 50
 def boottime_s() -> float:
     """Return seconds on a clock that the worker shares, and that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def limit_of(token: str, fence: int) -> int:
+    """Return the soft RLIMIT_RTTIME, in µs, by which an attempt's processes are known: thousands of years."""
+    return 1 << 62 | (zlib.crc32(token.encode()) & 0xFFFFF) << 42 | fence & (1 << 42) - 1
+
+
+class Marks:
+    """By what the processes of some attempts are known."""
+
+    def __init__(self, token: str, fences: Iterable[int]) -> None:
+        fences = list(fences)
+        self._guard = f"{GUARD_VARIABLE}={token}".encode()
+        self._fences = {f"{FENCE_VARIABLE}={fence}".encode() for fence in fences}
+        self._limits = {b"%d" % limit_of(token, fence) for fence in fences}
+
+    def are_on(self, pid: int) -> bool:
+        return self._in_environment(_read(pid, "environ")) or self._is_limit(_read(pid, "limits"))
+
+    def _in_environment(self, environ: bytes) -> bool:
+        return self._guard in environ and not self._fences.isdisjoint(environ.split(b"\0"))
+
+    def _is_limit(self, limits: bytes) -> bool:
+        _, _, line = limits.partition(_LIMIT)
+        return not self._limits.isdisjoint(line.split(None, 1)[:1])
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 class Held:
@@ -66,9 +106,12 @@ class Guard:
 
     def __init__(self, pipe: int, token: str) -> None:
         self._pipe = pipe
-        self._marker = f"{GUARD_VARIABLE}={token}".encode()
+        self._token = token
         self._held: dict[int, Held] = {}
         self._swept: set[int] = set()
+        self._ended: set[int] = set()
+        """Of what these left nothing has been looked for yet."""
+        self._sweep_at_s = 0.0
         self._rest = b""
         self._readable = select.poll()
         self._readable.register(pipe, select.POLLIN)
@@ -83,19 +126,43 @@ class Guard:
             # The clock first, then the pipe: a renewal that the worker wrote in time is then always seen in time.
             now = boottime_s()
             connected = self._receive()
-            self._kill(self._swept)
-            self._swept.clear()
+            self._sweep(now)
             self._expire(now)
-        self._kill(self._held)
+        self._kill(self._held.keys() | self._swept | self._ended)
+
+    def _sweep(self, now: float) -> None:
+        if self._ended and now >= self._sweep_at_s:
+            began_s = time.process_time()
+            self._kill_left(frozenset(self._ended))
+            took_s = time.process_time() - began_s
+            self._sweep_at_s = now + max(SWEEP_EVERY_S, SWEEP_SHARE * took_s)
+        self._kill(self._swept)
+        self._swept.clear()
+
+    def _kill_left(self, ended: frozenset[int]) -> None:
+        """Kill what ended attempts have left; one that has begun again meanwhile is spared."""
+        for _ in range(ROUNDS):
+            found = find_marked(Marks(self._token, ended))
+            if not found:
+                break
+            self._receive()
+            marks = Marks(self._token, ended & self._ended)
+            if not sum(kill_if_marked(pid, marks) for pid in found):
+                break
+            time.sleep(ROUND_S)
+        self._ended -= ended
 
     def _wait(self) -> None:
-        events = self._readable.poll(self._timeout_ms(LOOK_AGAIN_S) if self._held else None)
+        waits_for_time = self._held or self._ended
+        events = self._readable.poll(self._timeout_ms(LOOK_AGAIN_S) if waits_for_time else None)
         if events and not events[0][1] & select.POLLHUP:
             self._hangup.poll(self._timeout_ms(GATHER_S))
 
     def _timeout_ms(self, longest_s: float) -> int:
         now = boottime_s()
         until_s = min((held.deadline - now for held in self._held.values()), default=longest_s)
+        if self._ended:
+            until_s = min(until_s, self._sweep_at_s - now)
         return math.ceil(max(0.0, min(until_s, longest_s)) * 1000)
 
     def _receive(self) -> bool:
@@ -115,12 +182,14 @@ class Guard:
         match words:
             case b"begin", fence, deadline:
                 self._held[int(fence)] = Held(float(deadline))
+                self._ended.discard(int(fence))
             case b"group", fence, group:
                 self._held[int(fence)].group = int(group)
             case b"renew", deadline, *fences:
                 self._renew(map(int, fences), float(deadline))
             case b"end", fence:
                 self._held.pop(int(fence), None)
+                self._ended.add(int(fence))
             case b"sweep", fence:
                 self._held.pop(int(fence), None)
                 self._swept.add(int(fence))
@@ -151,9 +220,9 @@ class Guard:
             if held is not None and held.group is not None:
                 kill_group(held.group)
                 held.group = None
-        marks = {f"{FENCE_VARIABLE}={fence}".encode() for fence in fences}
+        marks = Marks(self._token, fences)
         for _ in range(ROUNDS):
-            if not kill_marked(self._marker, marks):
+            if not sum(kill_if_marked(pid, marks) for pid in find_marked(marks)):
                 break
             time.sleep(ROUND_S)
 
@@ -166,30 +235,21 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def kill_marked(marker: bytes, marks: set[bytes]) -> int:
-    """Kill every process whose environment has the marker and one of the marks; return how many there were."""
+def find_marked(marks: Marks) -> list[int]:
+    """Return the processes that have the marks."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:  # not mounted
-        return 0
-    return sum(kill_if_marked(pid, marker, marks) for pid in pids if is_marked(pid, marker, marks))
+        return []
+    return [pid for pid in pids if marks.are_on(pid)]
 
 
-def is_marked(pid: int, marker: bytes, marks: set[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environ = file.read()
-    except OSError:
-        return False
-    return marker in environ and not marks.isdisjoint(environ.split(b"\0"))
-
-
-def kill_if_marked(pid: int, marker: bytes, marks: set[bytes]) -> bool:
+def kill_if_marked(pid: int, marks: Marks) -> bool:
     """Kill the process if it still is the one that was found: the pidfd holds on to it while its marks are read."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
-            if is_marked(pid, marker, marks):
+            if marks.are_on(pid):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 return True
         finally:

@@ -112,7 +112,7 @@ async def test_a_command_started_after_its_deadline_by_a_worker_that_was_stopped
 # --- nothing else is killed ------------------------------------------------------------------------------------------
 
 
-async def test_only_processes_with_token_and_fence_of_a_running_attempt_are_killed(
+async def test_only_processes_with_token_and_fence_of_an_attempt_are_killed(
     guardian: Guardian, sleeper: Sleeper
 ) -> None:
     ours, ended = sleeper(guardian.token, 12), sleeper(guardian.token, 13)
@@ -122,8 +122,8 @@ async def test_only_processes_with_token_and_fence_of_a_running_attempt_are_kill
     guardian.group(13, ended.pid)
     guardian.end(13)
     await guardian.close()  # with an attempt not ended, as if the worker had died
-    assert ours.wait(5) == -signal.SIGKILL
-    assert [process.poll() for process in [*others, ended]] == [None] * 5
+    assert [process.wait(5) for process in (ours, ended)] == [-signal.SIGKILL] * 2
+    assert [process.poll() for process in others] == [None] * 4
 
 
 async def test_the_guardian_holds_nothing_of_the_worker_and_commands_nothing_of_the_guardian(
