@@ -201,11 +201,14 @@ async def trickling_server(folder: Path, enough: asyncio.Event, met: list[int]) 
             await one.wait()
 
 
-async def test_a_reply_that_came_late_broke_the_connection_for_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_reply_that_came_late_broke_the_connection_for_all(tmp_path: Path, before: int) -> None:
     """It fails its own call; the calls behind it get their replies, on the same connection."""
     enough, met = asyncio.Event(), list[int]()
     async with trickling_server(tmp_path, enough, met) as url:
         connection = Connection.open(url, budget_s=1.0)
+        for _ in range(before):
+            assert await connection.call("ECHO", "small", repeat=False) == b"small"
         with pytest.raises(StoreUnavailable):
             await connection.call("ECHO", "large", repeat=False)
         behind = asyncio.create_task(connection.call("ECHO", "small", repeat=False))
