@@ -48,7 +48,7 @@ end
 local score, member = string.match(place, '^(%d+) (.*)$')
 local from = score and rank_behind(zset, tonumber(score), member) or 0
 local oldest = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES')
-local more = #oldest == 2 * looks
+local more, last = #oldest == 2 * looks, nil
 for i = 1, #oldest, 2 do
   if tonumber(oldest[i + 1]) > NOW - keep_ms then
     more = false
@@ -57,10 +57,13 @@ for i = 1, #oldest, 2 do
     more = true
     break
   end
-  place = int(tonumber(oldest[i + 1])) .. ' ' .. oldest[i]
+  last = i
   if not pcall(sweep, oldest[i]) then
     quarantine(oldest[i])
   end
+end
+if last then
+  place = int(tonumber(oldest[last + 1])) .. ' ' .. oldest[last]
 end
 flush()
 for queue in pairs(queues) do
