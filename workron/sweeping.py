@@ -20,7 +20,7 @@ LOOKS: Final = 500
 TRIMMED: Final = 500
 """Most finished jobs to delete, and to look at, and list entries in one call."""
 SWEEP_S: Final = 0.4
-"""How long a pass deletes at most; the same again to make room on a full server."""
+"""How long a pass deletes at most; twice as long to make room on a full server."""
 AGAIN: Final = 4
 """Calls in one pass that look again at kept jobs of a status."""
 ROOM_CALLS: Final = 20
@@ -80,7 +80,7 @@ class Sweeper:
                 damaged = error
         early = 0
         try:
-            early = await self._make_room(time.monotonic() + SWEEP_S)
+            early = await self._make_room(time.monotonic() + 2 * SWEEP_S)
         except StoreBroken as error:
             damaged = error
         trimmed = await self._trim(time.monotonic() + SWEEP_S)
