@@ -169,6 +169,15 @@ async def test_a_request_that_was_made_again_through_another_inbox_is_not_ended_
     assert (await store.job(job_id)).status is Status.RUNNING
 
 
+async def test_the_end_of_another_request_leaves_a_parked_one_alone(bench: Bench) -> None:
+    store = bench.store()
+    await ask(store, request_id="one")
+    await ask(store, request_id="two")
+    await ask(store, request_id="one", limit=0, park_ms=0)
+    await submit(store, new_job())
+    assert await unheard(bench, "w1") == [1]
+
+
 async def test_claims_that_two_answers_have_brought_are_not_taken_back(store: Store) -> None:
     """The first answer was lost, or so it seemed; who asked again runs them."""
     (job_id,) = await submit(store, new_job())
