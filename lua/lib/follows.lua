@@ -12,8 +12,10 @@ local STEP, COST = 100, 5 -- a visit makes a task: it is as much work as so many
 local is_followed, followed_arrays = {}, {} -- in this call: array → whether it is; array → how it stands
 
 function FOLLOWS.register(array, follower, when)
-  is_followed[array] = true
-  redis.call('RPUSH', array_key(array) .. ':followers', follower .. ' ' .. when)
+  if read(array) then -- else it was deleted while the follower's submission was still staged
+    is_followed[array] = true
+    redis.call('RPUSH', array_key(array) .. ':followers', follower .. ' ' .. when)
+  end
 end
 
 -- Some followers of an array, each as { id, when }.

@@ -76,7 +76,7 @@ class Monitor(threading.Thread):
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     home = tmp_path_factory.mktemp("up")
-    with Up(home, "--slots", "32", WORKRON_QUEUES="chain,fan", WORKRON_LOG_LEVEL="warning") as up:
+    with Up(home, "--slots", "32", WORKRON_QUEUES="chain,fan,arrays", WORKRON_LOG_LEVEL="warning") as up:
         up.start()
         yield up
 
@@ -108,12 +108,16 @@ def submit(up: Up, jobs: list[dict[str, Any]]) -> None:
     assert answer.json()["size"] == len(jobs)
 
 
-def assert_all_run_once(up: Up, queue: str, size: int) -> None:
+def wait_until_done(up: Up, queue: str, size: int) -> None:
     def counts() -> dict[str, int]:
         (found,) = [one["counts"] for one in up.http.get("/queues").json()["data"] if one["name"] == queue]
         return {status: count for status, count in found.items() if count}
 
     up.wait_for(lambda: counts() == {"done": size}, f"{size} jobs done", within_s=WITHIN_S)
+
+
+def assert_all_run_once(up: Up, queue: str, size: int) -> None:
+    wait_until_done(up, queue, size)
     attempts: dict[str, int] = {}
     where: dict[str, Any] = {"queue": queue, "status": "done", "limit": 1000}
     while where.get("cursor", "") is not None:
@@ -142,3 +146,12 @@ def test_a_fan_out_of_10_000_commands_and_back_in(up: Up) -> None:
     end = {"name": "end", "queue": "fan", "argv": ["true"], "depends_on": [leaf["name"] for leaf in leaves]}
     submit(up, [root, *leaves, end])
     assert_all_run_once(up, "fan", FAN + 2)
+
+
+@pytest.mark.usefixtures("bounded_calls")
+def test_an_array_that_many_arrays_follow_task_by_task(up: Up) -> None:
+    size, followers = 100, 30
+    first = {"name": "first", "queue": "arrays", "argv": ["true"], "array": {"size": size}}
+    behind = [first | {"name": f"{n}", "depends_on": [{"job": "first", "matching": True}]} for n in range(followers)]
+    submit(up, [first, *behind])
+    wait_until_done(up, "arrays", (size + 1) * (followers + 1))
