@@ -10,7 +10,7 @@ import base64
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 from urllib.parse import quote, urlencode
 
 import httpx2
@@ -114,7 +114,7 @@ class HttpSource:
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
         self._name(info.id)
         document = {"worker": _about(info), "held": [{"id": job_id, "fence": fence} for job_id, fence in held]}
-        answer = await self._send("POST", "/heartbeats", document)
+        answer = await self._ask("POST", "/heartbeats", document)
         wish = answer["drain"]
         drain = None if wish is None else Drain(None if wish["timeout"] is None else round(wish["timeout"] * 1000))
         return Beats({beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}, drain)
@@ -145,11 +145,11 @@ class HttpSource:
 
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
         data = [_piece(job_id, fence, patch) for job_id, fence, patch in patches]
-        answer = await self._send("POST", "/outputs", {"data": data})
+        answer = await self._ask("POST", "/outputs", {"data": data})
         return [Kept(piece["state"]) for piece in answer["data"]]
 
     async def parents(self, job_id: str) -> list[Parent]:
-        answer = await self._send("GET", f"/jobs/{quote(job_id, safe='')}/parents")
+        answer = await self._ask("GET", f"/jobs/{quote(job_id, safe='')}/parents")
         return [_parent(parent) for parent in answer["data"]]
 
     async def wait(self, request: ClaimRequest) -> Claimed:
@@ -164,7 +164,7 @@ class HttpSource:
         }
         self._polled = request.request_id
         try:
-            answer = await self._send("POST", "/claims", document, wait_s=wait_s)
+            answer = await self._ask("POST", "/claims", document, wait_s=wait_s)
         finally:
             self._polled = ""
         claims = tuple(map(_claim, answer["data"]))
@@ -174,7 +174,7 @@ class HttpSource:
         await self._known.wait()
         while True:
             params = {"worker_id": self._worker, "wait": f"{_CANCELS_WAIT_S:g}"}
-            answer = await self._send("GET", "/cancels", params=params, wait_s=_CANCELS_WAIT_S)
+            answer = await self._ask("GET", "/cancels", params=params, wait_s=_CANCELS_WAIT_S)
             for cancel in answer["data"]:
                 yield self._worker, cancel["id"], cancel["fence"]
             if answer["heartbeat"]:
@@ -192,11 +192,15 @@ class HttpSource:
         if request is not None:
             part = {"request_id": request.request_id, "queues": list(request.queues), "limit": request.limit}
             document["claim"] = part | {"limit": min(request.limit, MAX_RESULTS), "begins": request.begins}
-        answer = await self._send("POST", "/exchange", document)
+        answer = await self._ask("POST", "/exchange", document)
         claims = tuple(map(_claim, answer["claims"]))
         due_ms = None if answer["next_due"] is None else math.ceil(answer["next_due"] * 1000)
         claimed = Claimed(claims, more=answer["more"], next_due_in_ms=due_ms, answered=bool(claims) or answer["spent"])
         return Exchanged([_finished(one) for one in answer["results"]], claimed, propagating=False)
+
+    async def _ask(self, *args: Any, **more: Any) -> "_Answer":
+        """Return a document of which members are to be read: NotTheApi where one is missing."""
+        return _Answer(await self._send(*args, **more) or {})
 
     async def _send(
         self,
@@ -232,6 +236,13 @@ class HttpSource:
         if not ours and status != _TOO_LARGE:  # proxies have limits of their own
             return NotTheApi(said)
         return CallRefused(said)
+
+
+class _Answer(dict[str, Any]):
+    """A document of the API; what lacks a member was not written by it."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise NotTheApi(f"something else answered than the API of this version: there is no {name}")
 
 
 class NotTheApi(ApiAway):

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from workers.http_source import HttpSource
+from workers.http_source import HttpSource, NotTheApi
 from workron.errors import ApiAway, CallRefused, StartupError
+from workron.models import ClaimRequest, OutputPatch
 
 LEASE = b'{"results": [], "claims": [], "more": false, "spent": false, "next_due": null, "lease_ms": 30000}'
 PAGE = b"<html><body>There is nothing here</body></html>"
@@ -86,3 +87,16 @@ async def test_who_is_no_api_from_the_start_is_not_waited_for(answers: Answers, 
 async def test_a_proxy_without_an_api_behind_it_is_an_outage_from_the_start(answers: Answers) -> None:
     with pytest.raises(ApiAway):
         await HttpSource.connect(answers(answer(502, "text/html", PAGE)), None)
+
+
+async def test_an_answer_of_another_shape_ended_the_worker(answers: Answers) -> None:
+    other = answer(200, "application/json", b'{"status": "ok"}')
+    source = await HttpSource.connect(answers(GREETING, other, other, other), None)
+    request = ClaimRequest("w", ("default",), 1, "r:1", 1000)
+    with pytest.raises(NotTheApi, match="there is no claims"):
+        await source.exchange("w", [], request)
+    with pytest.raises(NotTheApi, match="there is no data"):
+        await source.wait(request)
+    with pytest.raises(NotTheApi, match="there is no data"):
+        await source.write_output([("job", 7, OutputPatch(0, b"x", 1))])
+    await source.aclose()
