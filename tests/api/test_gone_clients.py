@@ -38,7 +38,7 @@ class Endless:
         (f"/jobs/{JOB}/parents", "attempts.parents"),
         (f"/workflows/{JOB}", "workflow"),
         ("/workers", "workers"),
-        ("/queues", "queues"),
+        ("/queues", "queue_page"),
         ("/schedules", "schedules.page"),
         ("/jobs/actions", "actions.list"),
         ("/keys", "access.list"),
