@@ -82,15 +82,16 @@ local function put_off_until(till)
   return later > NOW and later or nil
 end
 
--- Have a lease end no later than its attempt was given, and its heartbeat, too; returns whether it would have.
+-- Have a lease end no later than its attempt was given, and its heartbeat, too; returns whether it would have. One without a
+-- heartbeat was put off before.
 local function cut_short(id, till)
   local key = job_key(id) .. ':heartbeat'
   local own_ms = tonumber(string.match(redis.call('GET', key) or '', ' (%d+)$') or lease_ms)
   if till <= NOW + own_ms then
     return false
   end
-  index(P .. 'leases', id, NOW + own_ms)
-  redis.call('PEXPIRE', key, int(own_ms))
+  local is_held = redis.call('PEXPIRE', key, int(own_ms)) == 1
+  index(P .. 'leases', id, is_held and NOW + own_ms or int(NOW + own_ms) .. '.5')
   return true
 end
 

@@ -11,6 +11,7 @@ frozen, when Redis restarts from an older state. A run that fails is printed wit
     actors.py     clients, APIs, workers, reapers
     history.py    what happened to every job, in the order in which the server did it; what must never happen
     rules.py      what holds with each start, end and claim: limits, gates, attempts, order
+    passes.py     what a pass over leases may not leave
     witnesses.py  who has to tell of a rollback
     plants.py     bugs that are built in on purpose, to see that they are found
     http.py       requests of workers to the real application

@@ -46,7 +46,7 @@ from .history import History
 from .http import URL
 from .timeline import Process
 from .witnesses import Witnesses
-from .work import Commands
+from .work import WITH_VALUES, Commands
 
 SCHEDULE: Final = "every-minute"
 QUEUES: Final = ("default", "other")
@@ -238,7 +238,10 @@ class Client:
                 parents = self.random.sample(range(place), min(place, self.random.choice([0, 1, 2])))
                 plan["parents"] = [(parent, self._when()) for parent in parents]
         if shape == "array":
-            plans[0] |= {"array": (self.random.choice([2, 4]), self.random.choice([None, 1, 2])), "unique": None}
+            plans[0] |= {
+                "array": (self.random.choice([2, WITH_VALUES]), self.random.choice([None, 1, 2])),
+                "unique": None,
+            }
         elif self.world.known and self._chance(0.2):
             plans[0]["parents"] = [(self.random.choice(self.world.known[-_KNOWN:]), self._when())]
         return plans
@@ -293,6 +296,7 @@ def _jobs(plans: list[Plan]) -> list[NewJob]:
         job = NewJob(id=job_id, depends_on=edges, **fields)
         if plan.get("array"):
             size, max_parallel = plan["array"]
-            job.array = NewArray(ids.new_id(), size, None, max_parallel)
+            values = [f"value {place}" for place in range(size)] if size == WITH_VALUES else None
+            job.array = NewArray(ids.new_id(), size, values, max_parallel)
         jobs.append(job)
     return jobs

@@ -14,6 +14,7 @@ from workron.keys import Keys
 from workron.models import Claim, Status, When
 
 from .fake_redis import Server
+from .passes import Passes
 from .rules import Kept, Rules
 
 _ARGV: Final = 5
@@ -80,6 +81,7 @@ class History:
         self._reported_in: tuple[int, frozenset[tuple[str, int]]] = (0, frozenset())
         self.sizes: dict[str, int] = {}
         """How many jobs each submission has, by its Idempotency-Key."""
+        self._passes = Passes(server, keys, lease_ms)
         self._rules = Rules(server, keys)
         self._rules.kept = self.told.kept
         server.on_change = self._changed
@@ -177,6 +179,9 @@ class History:
             case "finish", [_, _, _, verdicts, *rows]:
                 self._judged(_finished_in(command), verdicts)
                 self._answered(command, rows)
+            case "reap", _ if self.steady:
+                running = [(one, str(job.fence)) for one, job in self.told.jobs.items() if job.status == "running"]
+                self.problems += self._passes.applied(answer, running)
             case "heartbeat", [_, _, *words]:
                 self._renewed(_pairs(command[_HELD_BY_BEAT:]), words)
             case "cancel", [b"CANCELLED" | b"CANCELLING", *_]:
@@ -233,6 +238,12 @@ class History:
         if others and self.steady:
             self.problems.append(f"{job_id} runs under the fences {[one.claim.fence for one in [*others, attempt]]}")
         self._attempts[job_id] = [*others, attempt]
+
+    def clock_was_set(self) -> None:
+        """No lease is longer from now on than one that is made now."""
+        self.steady = False
+        for job in self.told.jobs.values():
+            job.leased_until_ms = min(job.leased_until_ms, self._server.now_ms + self._lease_ms)
 
     # --- rollbacks and the end ----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 from unittest import mock
 
-from workron import chunks, scripts, submission, upkeep
+from workron import array_values, chunks, scripts, submission, upkeep
 from workron.scripts import Script, _text
 
 
@@ -45,6 +45,7 @@ SMALL_NUMBERS: Final = (
     (chunks, "MAX_EDGES", 6),
     (submission, "MAX_EDGES", 6),
     (submission, "ABANDONED_MS", 6000),
+    (array_values, "_UNTIL_STORED_MS", 500),
 )
 
 PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
@@ -109,6 +110,16 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
             "redis.call('UNLINK',",
         ),
     ),
+    # Values of an array run out although it was stored.
+    "values-run-out": (Edit("lib/submissions.lua", "    redis.call('PERSIST', P", "    redis.call('EXISTS', P"),),
+    # Values are kept although their array was never stored.
+    "values-left": (Edit("values.lua", "  redis.call('PEXPIRE', key, ttl_ms)\n", ""),),
+    # Each stall puts a lease off anew.
+    "put-off-for-ever": (Edit("reap.lua", "or till % 1 ~= 0 or", "or"),),
+    # A lease that was made while the server's clock was ahead ends as late as that.
+    "clock-believed": (Edit("reap.lua", "  if till <= NOW + own_ms then", "  if true then"),),
+    # What is to wait for a while waits as long as the server's clock was ahead.
+    "wait-believed": (Edit("look.lua", "  if wait_ms and at > NOW + wait_ms then", "  if false then"),),
     # A failed attempt's wait does not end.
     "retry-forgotten": (
         Edit(

@@ -80,14 +80,19 @@ class Blow:
     """How long it is dead, frozen or down; for clocks, by how much they jump."""
 
 
-KINDS: Final = ("crash", "crash", "freeze", "freeze", "restart", "rollback", "server clock", "host clock", "leave")
+KINDS: Final = (
+    "crash", "crash", "freeze", "freeze", "stalls", "restart", "rollback",
+    "server clock", "server clock", "host clock", "leave",
+)  # fmt: skip
 
 
 def blows(random: Random) -> list[Blow]:
     """Return the faults of a run in their order."""
     kinds = random.sample(KINDS, random.randint(1, len(KINDS)))
-    if "rollback" in kinds:  # fences grow by the server's clock where the counter was undone: one of both has to hold
-        kinds = [kind for kind in kinds if kind != "server clock"] or ["rollback"]
+    if {"rollback", "server clock"} <= set(kinds):
+        # Fences grow by the server's clock where the counter was undone: one of both has to hold.
+        worse = random.choice(("rollback", "server clock"))
+        kinds = [kind for kind in kinds if kind != worse]
     found = [_blow(random, random.choice(kinds)) for _ in range(random.choice((0, 2, 4, 8)))]
     return sorted(found, key=lambda blow: blow.at_s)
 
@@ -96,10 +101,12 @@ def _blow(random: Random, kind: str) -> Blow:
     length_s = {
         "crash": lambda: random.choice((0.1, 1.0, 8.0)),
         "freeze": lambda: random.choice((0.5, 3.0, 5.0, 12.0)) * random.uniform(0.8, 1.2),
+        "stalls": lambda: random.choice((4.7, 5.5)),
         "restart": lambda: random.choice((0.05, 0.5, 3.0)),
         "rollback": lambda: random.choice((0.05, 0.5, 3.0)),
-        "server clock": lambda: random.choice((-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0)),
+        "server clock": lambda: random.choice((-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0, 3600.0, 3600.0)),
         "host clock": lambda: random.choice((-3600.0, 3600.0)),
         "leave": lambda: 0.0,
     }[kind]()
-    return Blow(random.uniform(0.5, STORM_S), kind, random.randrange(1000), length_s)
+    at_s = random.uniform(0.5, 3.0 if kind == "stalls" else STORM_S)  # they come one after the other
+    return Blow(at_s, kind, random.randrange(1000), length_s)

@@ -7,6 +7,7 @@ after each: no command outlives the end of its lease, however frozen its worker 
 import asyncio
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from workers.guardian import boottime_s
 from workers.notes import Notes
@@ -18,6 +19,9 @@ from workron.models import Claim, Outcome, OutputPatch, Reason
 from workron.signals import happens
 
 from .history import History
+
+WITH_VALUES: Final = 4
+"""Arrays of this size have values."""
 
 
 class Commands:
@@ -117,6 +121,9 @@ class Run:
         if self._ended_by is not None:
             return Outcome(self._ended_by)
         self._history.begins(self)
+        array = self.claim.more.get("array")
+        if array and array["size"] == WITH_VALUES and array.get("value") != f"value {array['index']}":
+            self._history.problems.append(f"{self.claim.id} was started without its value: {array}")
         _, length_ms, failures = (self.claim.command or "work 100 0").split()
         length_s = int(length_ms) / 1000
         timeout_s = self.claim.timeout_ms / 1000 if self.claim.timeout_ms else length_s + 1

@@ -26,6 +26,7 @@ from .witnesses import Witnesses
 
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"
+STALLS, BETWEEN_STALLS_S, LEAP_S = 3, 2.0, 3600.0
 APIS, WORKERS, HTTP_WORKERS, REAPERS, CLIENTS = 2, 2, 1, 2, 2
 
 T = TypeVar("T")
@@ -183,13 +184,28 @@ class World:
                 self.network.restart(blow.length_s, None)
             case "rollback":
                 self._remember(blow)
+            case "stalls":
+                self._stall(blow.length_s, STALLS)
             case "server clock":
                 self.server.skew_s += blow.length_s
                 self.set_back = self.set_back or blow.length_s < 0
-                self.history.steady = False
+                self.history.clock_was_set()
                 self.network.note("redis", "*** clock", f"{blow.length_s:+g} s")
+                if blow.length_s >= LEAP_S:  # somebody notices that
+                    back = Blow(0, blow.kind, blow.who, -blow.length_s)
+                    self.timeline.after(self.random.choice((0.5, 2.0, 4.0)), partial(self._strike, back))
             case _ if process is not None:
                 self._strike_process(blow, process)
+
+    def _stall(self, length_s: float, times: int) -> None:
+        """Have all reapers stand still, go on for a pass, and stand still again."""
+        self.network.note("world", "*** reapers stand still", f"{length_s:.1f} s")
+        still = [process for process in self._processes if process.name.startswith("reaper")]
+        for process in still:
+            process.freeze()
+            self.timeline.after(length_s, process.thaw)
+        if times > 1:
+            self.timeline.after(length_s + BETWEEN_STALLS_S, partial(self._stall, length_s, times - 1))
 
     def _strike_process(self, blow: Blow, process: Process) -> None:
         self.network.note(process.name, f"*** {blow.kind}", f"{blow.length_s:.1f} s")

@@ -225,3 +225,15 @@ async def test_a_moment_that_lies_ahead_is_now_for_who_beats(bench: Bench, field
     assert beats.attempts[held.fence] is (Beat.OK if field == "started_at" else Beat.CANCEL)
     assert before <= int(await bench.client.hget(bench.keys.job(job_id), field)) <= await now_ms(bench)
     await bench.client.hdel(bench.keys.job(job_id), "expired_at")
+
+
+async def test_a_lease_that_was_put_off_while_the_clock_was_ahead_stays_put_off(bench: Bench) -> None:
+    """The reapers' look would take it for one that was lost on the way."""
+    store = bench.store(USUAL)
+    [job_id] = await lost_claims(bench, store, 1_000)
+    await bench.client.zadd(bench.keys.leases, {job_id: await now_ms(bench) + DAY_MS + 0.5})
+    await store.upkeep.reap()
+    lease = await lease_of(bench, job_id)
+    assert lease % 1 == 0.5
+    assert lease <= await now_ms(bench) + LEASE_MS + 0.5
+    assert await store.glance.look() == []

@@ -1,0 +1,31 @@
+"""What a pass of the reapers may not leave, whatever stalls there were: a lease that was over a lease ago."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from workron.keys import Keys
+
+from .fake_redis import Server
+
+_MORE: Final = 7
+"""Where the answer of `reap` says that leases are left to look at."""
+
+
+class Passes:
+    """Watches the passes over leases, as long as the server's clock is right."""
+
+    def __init__(self, server: Server, keys: Keys, lease_ms: int) -> None:
+        self._server = server
+        self._keys = keys
+        self._lease_ms = lease_ms
+        self._silent_since: dict[tuple[str, str], int] = {}
+
+    def applied(self, answer: Sequence[Any], running: Iterable[tuple[str, str]]) -> Iterator[str]:
+        """Judge a pass by the attempts (job, fence) that run behind it."""
+        now_ms, before, self._silent_since = self._server.now_ms, self._silent_since, {}
+        for attempt in running:
+            if self._server.get(self._keys.heartbeat(attempt[0])) is not None:
+                continue
+            since_ms = self._silent_since[attempt] = before.get(attempt, now_ms)
+            if not answer[_MORE] and now_ms > since_ms + self._lease_ms:
+                yield f"{attempt[0]} is silent under fence {attempt[1]} since {since_ms}, and was not taken back"
