@@ -73,10 +73,9 @@ local function check_pending(job)
   end
 end
 
--- A lease that is over, and was not put off (see reap): the reaper sees whether its worker is alive.
+-- Without a lease it is as one whose lease is over: the reaper sees whether its worker is alive.
 local function check_running(job)
-  local till = tonumber(redis.call('ZSCORE', P .. 'leases', job.id) or '')
-  if not till or till > NOW + 1000 and till % 1 == 0 and redis.call('EXISTS', job_key(job.id) .. ':heartbeat') == 0 then
+  if not redis.call('ZSCORE', P .. 'leases', job.id) then
     index(P .. 'leases', job.id, NOW_TEXT)
     tell(job.id, 'no-lease', job.worker or '?', true)
   end

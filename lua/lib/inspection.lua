@@ -76,7 +76,7 @@ do
 
   local function check_running(job, fault)
     local till = is_in(P .. 'leases', job.id)
-    if not till or tonumber(till) > NOW + 1000 and till % 1 == 0 and redis.call('EXISTS', job_key(job.id) .. ':heartbeat') == 0 then
+    if not till then
       fault('no-lease', job.worker or '?', function()
         index(P .. 'leases', job.id, NOW_TEXT) -- the reaper sees whether it is alive
       end)

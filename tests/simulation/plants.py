@@ -112,8 +112,6 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     ),
     # Values of an array run out although it was stored.
     "values-run-out": (Edit("lib/submissions.lua", "    redis.call('PERSIST', P", "    redis.call('EXISTS', P"),),
-    # Values are kept although their array was never stored.
-    "values-left": (Edit("values.lua", "  redis.call('PEXPIRE', key, ttl_ms)\n", ""),),
     # Each stall puts a lease off anew.
     "put-off-for-ever": (Edit("reap.lua", "or till % 1 ~= 0 or", "or"),),
     # A lease that was made while the server's clock was ahead ends as late as that.

@@ -227,8 +227,20 @@ async def test_a_moment_that_lies_ahead_is_now_for_who_beats(bench: Bench, field
     await bench.client.hdel(bench.keys.job(job_id), "expired_at")
 
 
+async def test_a_lease_went_with_its_heartbeat_that_ended_as_the_clock_leaped(bench: Bench) -> None:
+    """Set forward for a moment, the server has dropped the key; its worker lives, and beats in time."""
+    store = bench.store(USUAL)
+    [job_id] = await submit(store, new_job())
+    [held] = await claim(store)
+    before = await lease_of(bench, job_id)
+    await bench.client.delete(bench.keys.heartbeat(job_id))
+    assert await store.glance.look() == []
+    assert (await store.upkeep.reap()).requeued == 0
+    assert await lease_of(bench, job_id) == before
+    assert (await store.attempts.heartbeat(WORKER, [(job_id, held.fence)])).attempts[held.fence] is Beat.OK
+
+
 async def test_a_lease_that_was_put_off_while_the_clock_was_ahead_stays_put_off(bench: Bench) -> None:
-    """The reapers' look would take it for one that was lost on the way."""
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 1_000)
     await bench.client.zadd(bench.keys.leases, {job_id: await now_ms(bench) + DAY_MS + 0.5})
