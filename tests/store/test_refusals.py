@@ -1,6 +1,7 @@
 """What is refused, or was given up by who asked for it, leaves nothing in Redis."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -200,8 +201,8 @@ async def claim_by_a_made_up_worker_at_made_up_queues(_store: Store) -> Call:
 
 
 @unheard
-async def withdrawal_of_an_unknown_request(_store: Store) -> Call:
-    return lambda store: store.attempts.withdraw(ClaimRequest(ids.new_id(), [ids.new_id()], 5, "boot:1"))
+async def end_of_an_unknown_claim_request(_store: Store) -> Call:
+    return lambda store: store.attempts.claim(ClaimRequest(ids.new_id(), [ids.new_id()], 0, "boot:1"))
 
 
 @unheard
@@ -273,3 +274,17 @@ async def test_what_changes_nothing_leaves_nothing(bench: Bench, kind: str) -> N
     for _ in range(AGAIN):
         await call(store)
     assert await keys_of(bench) == before
+
+
+async def test_a_parked_request_that_was_given_up_leaves_its_record_for_a_while_and_nothing_at_its_queue(
+    bench: Bench,
+) -> None:
+    """An older copy of it that comes late is overtaken as long as the record is there."""
+    store = bench.store()
+    before = await keys_of(bench)
+    request = ClaimRequest("pod", ["made-up"], 5, "boot:1", park_ms=60_000)
+    assert (await store.attempts.claim(request)).parked
+    await store.attempts.claim(replace(request, limit=0))
+    [record] = await keys_of(bench) - before
+    assert record.endswith(b"worker:pod:claim")
+    assert 0 < await bench.client.pttl(record) <= 60_000
