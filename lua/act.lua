@@ -17,7 +17,7 @@ local id, reaper, lease_ms, looks, limit, keep_ms = ARGV[1], ARGV[2], tonumber(A
 local key = P .. 'action:' .. id
 
 local action = {}
-local row = redis.call('HGETALL', key)
+local row = redis.call('HGETALL', key) -- bound: the fields that `order` writes
 for i = 1, #row, 2 do
   action[row[i]] = row[i + 1]
 end

@@ -17,7 +17,7 @@ if redis.call('EXISTS', key) == 1 then
   return { 'GRANTED' } -- the reply to this very call was lost before
 end
 redis.call('ZREMRANGEBYSCORE', all, '-inf', NOW_TEXT)
-local others = redis.call('ZRANGE', all, '0', '-1')
+local others = redis.call('ZRANGE', all, '0', '-1') -- bound: `most`, which each of these calls keeps to
 if #others >= tonumber(most) then
   return { 'MANY' }
 end

@@ -21,7 +21,7 @@ local function purge(id)
   end
 end
 
-while looked < limit do
+while looked < limit do -- bound: `limit`
   call[14] = int(limit - looked)
   local popped = redis.call(unpack(call))
   if not popped then

@@ -161,7 +161,7 @@ end
 
 local answers = { 'SUBMITTED' }
 local at = 2
-while ARGV[at] do
+while ARGV[at] do -- bound: the call's own arguments
   local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind

@@ -28,7 +28,7 @@ end
 -- The id that comes `steps` behind: ids are numbers of 22 digits to the base 62.
 local function id_behind(id, steps)
   local tail, at = '', 22
-  while steps > 0 do
+  while steps > 0 do -- bound: the 22 digits of an id
     local sum = string.find(DIGITS, string.sub(id, at, at), 1, true) - 1 + steps
     local digit = sum % 62 + 1
     tail = string.sub(DIGITS, digit, digit) .. tail

@@ -22,7 +22,8 @@ function note_gate(queue, has_gate)
     redis.call('HDEL', KEYS[1], 'gated')
   elseif number > MOST_NAMED then
     redis.call('HSET', KEYS[1], 'gated', '*')
-  else -- bound: MOST_NAMED
+  else
+    -- bound: MOST_NAMED
     redis.call('HSET', KEYS[1], 'gated', table.concat(redis.call('SMEMBERS', gates), ' '))
   end
 end

@@ -14,7 +14,7 @@ end
 -- The first rank behind a place in a sorted set, whether or not there still is what stood there.
 local function rank_behind(zset, score, member)
   local low, high = 0, redis.call('ZCARD', zset)
-  while low < high do
+  while low < high do -- bound: halved each time
     local middle = math.floor((low + high) / 2)
     local one = redis.call('ZRANGE', zset, int(middle), int(middle), 'WITHSCORES')
     local its = tonumber(one[2])

@@ -24,7 +24,7 @@ end
 -- Forget a queue that is empty.
 local function forget_if_empty(queue)
   local key = queue_key(queue)
-  local row = redis.pcall('HGETALL', key)
+  local row = redis.pcall('HGETALL', key) -- bound: a fixed set of counts and limits
   if row.err then -- a key of another type says nothing: it holds up nobody
     return
   end
