@@ -157,6 +157,15 @@ local function visit_edges(id, budget)
   return done, over
 end
 
+-- Make a step of an entry of `propagate`: a walk of some kind, or the edges of a job.
+local function step(entry, budget)
+  local kind, walked = string.match(entry, '^(%a+):(.+)$')
+  if kind then
+    return WALKS[kind](walked, budget)
+  end
+  return visit_edges(entry, budget)
+end
+
 -- Visit up to `budget` edges of ended (or retried) jobs, and go on with other walks; returns whether some are left for a
 -- further call. After a step an entry goes to the end of the list: however long a walk is, the others need not wait for it.
 function propagate(budget)
@@ -165,10 +174,9 @@ function propagate(budget)
     if type(entry) ~= 'string' then -- none is left, or the list is damaged
       return false
     end
-    local kind, walked = string.match(entry, '^(%a+):(.+)$')
-    local ok, done, over = pcall(kind and WALKS[kind] or visit_edges, walked or entry, budget)
+    local ok, done, over = pcall(step, entry, budget)
     if not ok then
-      quarantine(walked or entry)
+      quarantine(string.match(entry, '[^:]+$') or entry)
     end
     if over or not ok then
       redis.call('LPOP', P .. 'propagate')
