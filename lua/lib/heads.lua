@@ -169,7 +169,7 @@ do
     if redis.call('SCARD', skip) > FEW then
       return false
     end
-    for _, place in ipairs(redis.call('SMEMBERS', skip)) do
+    for _, place in ipairs(redis.call('SMEMBERS', skip)) do -- bound: FEW
       local at = string.find(place, '^%d+$') and tonumber(place)
       if not at or at >= row.size or at < row.prefix and not redis.call('HGET', array_key(head.id), 'dropped') then
         found = true

@@ -163,7 +163,7 @@ do
       return -- what is staged may be in queues that are not listed yet
     end
     local waiting = 0
-    for _, queue in ipairs(redis.call('ZRANGE', P .. 'queues', '0', '-1')) do
+    for _, queue in ipairs(redis.call('ZRANGE', P .. 'queues', '0', '-1')) do -- bound: MANY_QUEUES
       for _, number in ipairs(redis.call('HMGET', queue_key(queue), 'pending', 'scheduled', 'blocked', 'reserved')) do
         waiting = waiting + tonumber(number or 0)
       end

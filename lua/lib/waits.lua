@@ -139,7 +139,7 @@ do
     if redis.call('HLEN', key) > FEW_EDGES then
       return
     end
-    local edges, broken = redis.call('HGETALL', key), 0
+    local edges, broken = redis.call('HGETALL', key), 0 -- bound: FEW_EDGES
     for i = 2, #edges, 2 do
       broken = broken + (string.sub(edges[i], 1, 1) == '!' and 1 or 0)
     end
