@@ -1,4 +1,4 @@
-"""No script reads a whole key, or loops until one is empty, unless what bounds it is written beside it: `-- bound: …`."""
+"""No script reads a whole key, or loops until one is empty, unless its bound is written beside it: `-- bound: …`."""
 
 import re
 from pathlib import Path
