@@ -118,11 +118,7 @@ local function check_followers(job)
   if redis.call('EXISTS', array_key(job.id) .. ':ended') == 1 then
     check_walk(job.id, 'follow:' .. job.id)
   end
-  local row = array_row(job.id)
-  local followed = row.follows and row.started and not (row.walk or TERMINAL[job.status]) and row.ended < row.size
-    and row.waiting + row.running + row.turns == 0 and string.match(row.follows, '^%S+')
-  local other = followed and read(followed)
-  if followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1)) then
+  if not TERMINAL[job.status] and FOLLOWS.has_forgotten(array_row(job.id)) then
     FOLLOWS.all(job.id)
     tell(job.id, 'stuck-walk', array_key(job.id), true)
   end

@@ -111,6 +111,14 @@ function FOLLOWS.start(head)
   end
 end
 
+-- Whether an array that follows another one waits for nobody: all tasks of that have ended, and nobody is to be told of it.
+function FOLLOWS.has_forgotten(row)
+  local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
+    and row.ended < row.size and string.match(row.follows, '^%S+')
+  local other = followed and read(followed)
+  return followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1))
+end
+
 -- Do for a task what has happened to the one that it follows.
 function FOLLOWS.catch_up(head, row, place)
   local followed, when = string.match(row.follows, '^(%S+) (%S+)$')

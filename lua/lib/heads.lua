@@ -193,14 +193,6 @@ do
     return followed, when
   end
 
-  -- Whether an array that follows another one waits for nobody: all tasks of that have ended, and were told to none.
-  local function is_forgotten(row)
-    local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
-      and row.ended < row.size and string.match(row.follows, '^%S+')
-    local other = followed and read(followed)
-    return followed and (not other or TERMINAL[other.status])
-  end
-
   local function check_tasks(head, row, fault)
     local over = row.ended >= row.size and row.turns == 0
     local to_make = row.turns + (row.follows and 0 or row.size - row.made)
@@ -211,7 +203,7 @@ do
         FOLLOWS.register(followed, head.id, when)
         FOLLOWS.all(head.id)
       end)
-    elseif is_forgotten(row) then
+    elseif FOLLOWS.has_forgotten(row) then
       fault('stuck-array', 'it waits for tasks that have ended', function()
         FOLLOWS.all(head.id)
       end)

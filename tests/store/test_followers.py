@@ -131,6 +131,17 @@ async def test_a_walk_over_followers_that_was_forgotten_goes_on(bench: Bench) ->
     assert len(await claim(store, queues=["behind"], limit=150)) == 90
 
 
+async def test_the_doctor_took_arrays_that_are_still_to_be_told_for_stuck_ones(store: Store) -> None:
+    job = array_job(1)
+    await submit(store, job, *followers(job, VISITS + 20))
+    [only] = await claim(store)
+    exchanged = await store.attempts.finish([Result(only.id, only.fence, SUCCESS)], worker="w1")
+    assert exchanged.propagating
+    assert (await store.job(job.id)).status is Status.DONE
+    assert (await store.doctor.examine()).faults == ()
+    assert await store.glance.look() == []
+
+
 async def comes(bench: Bench, store: Store, kind: str, job: NewJob) -> None:
     """The deadline of an array, or what it `expires` by, has come."""
     await bench.client.hset(bench.keys.job(job.id), f"{kind}_at", "1000")
