@@ -58,11 +58,13 @@ local function delete_finished(job)
   elseif is_array(job) and has_unfinished_tasks(job.id) then
     return nil, 'it has tasks that have not ended'
   end
-  local followed = is_array(job) and is_followed(job.id)
-  if followed then
-    return nil, 'an array that has not ended follows it'
-  elseif followed == nil or is_array(job) and not delete_tasks(job) then
-    return true, 'later'
+  if is_array(job) then
+    local followed = is_followed(job.id)
+    if followed then
+      return nil, 'an array that has not ended follows it'
+    elseif followed == nil or not delete_tasks(job) then
+      return true, 'later'
+    end
   end
   delete(job)
   return true
