@@ -127,8 +127,10 @@ class LimitedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.pipeline and self.cycle.response_complete:
-            self.scope = self.cycle.scope = {}  # type: ignore[typeddict-item] # a head would stay as long as its client
+        if not self.pipeline and self.cycle.response_complete:  # a head would stay as long as its client
+            if self.scope is self.cycle.scope:  # and not that of the next request, of which some has come
+                self.scope = {}  # type: ignore[typeddict-item]
+            self.cycle.scope = {}  # type: ignore[typeddict-item]
 
     def resume_writing(self) -> None:
         self._drained = True

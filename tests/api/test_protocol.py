@@ -93,6 +93,19 @@ async def test_a_few_requests_may_be_sent_ahead(live: Live) -> None:
     writer.close()
 
 
+async def test_a_request_of_which_some_came_before_the_answer_to_the_one_before_was_never_answered(
+    live: Live,
+) -> None:
+    """What was known of its head by then went with the head before it."""
+    reader, writer = await begin(live, START + b"\r\n" + START)
+    for end in (b"", b"\r\n"):
+        writer.write(end)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+    writer.close()
+
+
 async def test_an_answered_connection_keeps_no_head(bench: object, wait_until: Callable[..., Any]) -> None:
     """A client may have had its 401, and stay for as long as idle connections may."""
     connection = made()
