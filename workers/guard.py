@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -16,14 +17,15 @@ import structlog
 from workers.exits import Exits
 from workers.guardian import Held
 from workers.process import reap
-from workers.spawn import take_over
+from workers.spawn import marked, take_over
 from workron.errors import StartupError
 
 log = structlog.get_logger()
 
 _PROGRAM: Final = Path(__file__).with_name("guardian.py")
 _PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")
-"""All of the environment that the guardian gets: it must not look like a command of an outer worker."""
+"""All of the environment that the guardian gets: it must not look like a command of an outer worker. So it gets no
+limit that marks one either."""
 _RESTART_DELAYS_S: Final = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S: Final = 10.0
 """A guardian that lived for so long was not the fault of the one before."""
@@ -180,6 +182,7 @@ class Guardian:
             handed_over.callback(os.close, pipe)
             self._ready, ready = os.pipe()
             handed_over.callback(os.close, ready)
+            handed_over.enter_context(marked(resource.RLIM_INFINITY))
             popen = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", _PROGRAM, self.token, *([self._folder] if self._folder else [])],
                 env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},

@@ -31,24 +31,29 @@ def spawn(program: Program, stdin: int, stdout: int) -> int:
     Both have numbers above 2, even in a process without standard files: its event loop opened three before them.
     All files that are not close-on-exec are passed on: see `keep_to_oneself`.
     """
-    with _marked(program.mark):
+    with marked(program.mark):
         if program.cwd is not None or b"/" not in program.executable:
             return _spawn_slowly(program, stdin, stdout)
         return _spawn(program, stdin, stdout)
 
 
 @contextlib.contextmanager
-def _marked(mark: int | None) -> Iterator[None]:
-    """Have what is started meanwhile inherit this limit from us [two calls, 2 µs]; not where root has set one."""
+def marked(mark: int | None) -> Iterator[None]:
+    """Have what is started meanwhile inherit this limit from us [two calls, 2 µs]; not where root has set one.
+
+    Nor where the system refuses: a sandbox may know no such limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
     if mark is None or hard != resource.RLIM_INFINITY:
         yield
         return
-    resource.setrlimit(resource.RLIMIT_RTTIME, (mark, hard))
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_RTTIME, (mark, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_RTTIME, (soft, hard))
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_RTTIME, (soft, hard))
 
 
 def _spawn(program: Program, stdin: int, stdout: int) -> int:

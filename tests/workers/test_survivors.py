@@ -114,6 +114,33 @@ async def test_neither_the_worker_nor_its_guardian_nor_another_attempt_has_the_m
     assert not marks.are_on(executor.guardian.pid or 0)
 
 
+async def test_the_guardian_of_a_worker_that_is_a_command_itself_was_killed_before_it_could_kill(
+    executor: Executor, wait_until: WaitUntil
+) -> None:
+    """The outer worker's guardian killed it as a command's leftover, and the commands of the inner worker went on."""
+    before, first = resource.getrlimit(resource.RLIMIT_RTTIME), executor.guardian.pid or 0
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (limit_of("outer", 5), before[1]))
+        os.kill(first, signal.SIGKILL)
+        await wait_until(lambda: executor.guardian.pid not in (first, None) and executor.guardian.up.is_set())
+        marks = Marks("outer", (5,))
+        assert marks.are_on(os.getpid())
+        assert not marks.are_on(executor.guardian.pid or 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_RTTIME, before)
+
+
+async def test_where_the_system_refuses_the_limit_no_command_could_be_started(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    outcome, _ = await run(executor, "exit 3")
+    assert outcome.exit_code == 3
+
+
 @pytest.mark.parametrize(
     "claim", [claim_for(cwd="/", argv=("sleep", "60")), claim_for(":" + " " * 200_000 + "; sleep 60")]
 )
