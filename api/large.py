@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,16 +54,22 @@ class PiecesResponse(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-_paused: Final[list[object]] = []
+_LONGEST_PAUSE_S: Final = 5.0
+_paused: Final[list[float]] = []
+"""Since when there are no collections, for each that has asked for it."""
 
 
 @contextmanager
 def without_collections(*, large: bool) -> Iterator[None]:
-    """Keep garbage collection from going over very many new objects again and again: each time takes half a second."""
-    if not large:
+    """Keep garbage collection from going over very many new objects again and again: each time takes half a second.
+
+    Not on and on while there always is another large body: nobody makes a pause longer that has lasted long.
+    """
+    now_s = time.monotonic()
+    if not large or (_paused and now_s - _paused[0] > _LONGEST_PAUSE_S):
         yield
         return
-    _paused.append(None)
+    _paused.append(now_s)
     gc.disable()
     try:
         yield

@@ -3,6 +3,8 @@
 import gc
 import json
 import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -173,6 +175,23 @@ async def test_a_large_submission_is_worked_on_beside_the_event_loop(
     assert gc.isenabled()
     refused = await client.post("/jobs/bulk", json=jobs(2000, command=1))
     assert (refused.status_code, gc.isenabled()) == (422, True)
+
+
+def test_garbage_was_not_collected_while_one_large_body_came_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(large, "time", SimpleNamespace(monotonic=lambda: now_s))
+    before = ExitStack()
+    before.enter_context(large.without_collections(large=True))
+    for _ in range(10):
+        now_s += 1.0
+        with before, ExitStack() as next_one:
+            next_one.enter_context(large.without_collections(large=True))
+            before = next_one.pop_all()
+        if gc.isenabled():
+            break
+    assert gc.isenabled()
+    before.close()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("bench", ["fake"], indirect=True)
