@@ -171,7 +171,7 @@ class Reaper:
             self._told.clear()
 
     async def _sweep_now_and_then(self) -> Swept | None:
-        if time.monotonic() - self._swept_at < SWEEP_EVERY_S:
+        if time.monotonic() - self._swept_at < SWEEP_EVERY_S and not self._upkeep.is_full:
             return None
         swept = await self._upkeep.sweep()
         self._swept_at = -math.inf if swept.more else time.monotonic()

@@ -75,6 +75,8 @@ class Upkeep:
         self._pending = Round(connection, keys.pending_queues)
         self._sweeper = Sweeper(connection, keys, scripts, reader, policy)
         self._tidied_to = 0
+        self.is_full = False
+        """Whether the last look at leases found that there is no room for new work."""
 
     async def propagate(self, within_s: float = math.inf) -> int:
         """Visit the edges of ended jobs until none are left, or the time is over; returns the number of calls."""
@@ -87,6 +89,7 @@ class Upkeep:
     async def reap(self) -> Reaped:
         """Take back what silent workers held: one page of leases."""
         too_much = await self._sweeper.excess()
+        self.is_full = bool(too_much)
         policy = self._policy
         word = "" if too_much is None else f"{too_much:.6f}"
         seen = self._beat

@@ -140,3 +140,18 @@ async def test_the_reaper_sweeps_on_with_the_next_pass_while_there_is_more(
     assert last is not None
     assert not last.more
     assert (await reaper.keep_house()).swept is None
+
+
+async def test_a_full_server_waited_up_to_ten_seconds_for_the_next_sweep(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_full(bench, monkeypatch, 2)
+    store = bench.store(LATER)
+    await submit(store, *jobs(5))
+    await end_all(store)
+    reaper = Reaper(store, every_s=0.1)
+    assert (await reaper.keep_house()).swept is None
+    await reaper.reap()
+    swept = (await reaper.keep_house()).swept
+    assert swept is not None
+    assert swept.early == 5
