@@ -1,6 +1,7 @@
 """Unique keys of jobs that are submitted together."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ async def test_who_was_returned_was_forgotten_when_a_second_reaper_came_after_th
     new[400].unique = unique("return")
     submitted = await store.submit(new, idempotency=Idempotency("s", "i", "f"))
     assert submitted.ids[400] == first
-    await store._submitter.tidy([new[0].id])  # it saw the batch before it was admitted
+    await store._submitter.tidy(new[0].id, math.inf)  # it saw the batch before it was admitted
     repeated = await store.submit(jobs(500), idempotency=Idempotency("s", "i", "f"))
     assert repeated.ids == submitted.ids
 
