@@ -29,8 +29,9 @@ class Tasks(Graph):
                 return
 
     def tidy(self) -> None:
-        for name in sorted(self.to_work, key=lambda name: (self.to_work[name], name)):
-            self.work_on(name)
+        """Go on with all that there are, also with those that come meanwhile."""
+        while self.to_work and not self.dies:
+            self.work_on(min(self.to_work, key=lambda name: (self.to_work[name], name)))
 
     def _walk(self, name: str, array: Array) -> None:
         walk, upto = array.walk, len(array.ids) if array.follows else array.next
