@@ -30,6 +30,8 @@ BUDGET_S: Final = 1.8
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
 """Longest wait of a blocking command: the socket must not time out first."""
 
+LEAST_S: Final = 0.25
+
 GOOD_FOR_S: Final = 15.0
 """So old a connection may be that only reads: a server that was made a replica answers reads as before."""
 
@@ -102,6 +104,8 @@ class Connection:
         self._client = client
         self._place = None if url is None else place_of(url, client.connection_pool, key)
         self._budget_s = budget_s
+        self.waited_s = 0.0
+        """How long its user has waited before it could ask: so much less time has a call, but `LEAST_S` in any case."""
         self._lane: Lane | None = None
         self._opening = asyncio.Lock()
         if url is None:  # an injected client (fakeredis) answers as lanes do: replies as they are
@@ -210,7 +214,9 @@ class Connection:
         last: Exception | None = None
         began_s = asyncio.get_running_loop().time() - spent_s
         try:
-            async with asyncio.timeout(max(0.0, self._budget_s - spent_s)):
+            async with asyncio.timeout(
+                max(0.0, self._budget_s - spent_s - min(self.waited_s, self._budget_s - LEAST_S))
+            ):
                 while True:
                     try:
                         return await run()

@@ -6,6 +6,7 @@ only make all of them slower, and take its memory.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -36,10 +37,13 @@ class Reads:
 
         At the end nothing more is read on it: what the server still sends of an answer given up is thrown away there.
         """
+        began_s = time.monotonic()
         await self._wait()
         try:
             connection = self._free.pop() if self._free else self._another()
             try:
+                if connection is not self._connection:
+                    connection.waited_s = time.monotonic() - began_s
                 yield connection
             finally:
                 self._free.append(connection)

@@ -203,5 +203,5 @@ async def test_an_order_looked_at_the_indexes_of_any_number_of_queues(store: Sto
     await submit(store, *members)
     assert counts(await act(store, Verb.CANCEL)) == (501, 501, 0)
     action = await order(store, Verb.DELETE)
-    assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs"]
+    assert await bench.client.lrange(f"{bench.keys.action(action)}:sources", 0, -1) == [b"jobs:cancelled"]
     assert counts(await work_off(store, action)) == (501, 501, 0)
