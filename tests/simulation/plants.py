@@ -112,8 +112,6 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     ),
     # Values of an array run out although it was stored.
     "values-run-out": (Edit("lib/submissions.lua", "    redis.call('PERSIST', P", "    redis.call('EXISTS', P"),),
-    # Each stall puts a lease off anew.
-    "put-off-for-ever": (Edit("reap.lua", "or till % 1 ~= 0 or", "or"),),
     # A lease that was made while the server's clock was ahead ends as late as that.
     "clock-believed": (Edit("reap.lua", "  if till <= NOW + own_ms then", "  if true then"),),
     # What is to wait for a while waits as long as the server's clock was ahead.
