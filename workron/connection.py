@@ -103,7 +103,7 @@ class Connection:
     def __init__(self, client: Redis, *, url: str | None = None, key: str = "", budget_s: float = BUDGET_S) -> None:
         self._client = client
         self._place = None if url is None else place_of(url, client.connection_pool, key)
-        self._budget_s = budget_s
+        self.budget_s = budget_s
         self.waited_s = 0.0
         """How long its user has waited before it could ask: so much less time has a call, but `LEAST_S` in any case."""
         self._lane: Lane | None = None
@@ -200,7 +200,7 @@ class Connection:
         assert self._place is not None  # noqa: S101 - an injected client has no lane
         async with self._opening:
             if self._lane is None or self._lane.closed:
-                self._lane = await self._place.open(self._budget_s)
+                self._lane = await self._place.open(self.budget_s)
             return self._lane
 
     def _failed(self, error: Exception) -> Exception:
@@ -214,9 +214,8 @@ class Connection:
         last: Exception | None = None
         began_s = asyncio.get_running_loop().time() - spent_s
         try:
-            async with asyncio.timeout(
-                max(0.0, self._budget_s - spent_s - min(self.waited_s, self._budget_s - LEAST_S))
-            ):
+            less_s = spent_s + max(0.0, min(self.waited_s, self.budget_s - LEAST_S))
+            async with asyncio.timeout(max(0.0, self.budget_s - less_s)):
                 while True:
                     try:
                         return await run()
@@ -230,7 +229,7 @@ class Connection:
         except TimeoutError as error:
             if self._lane is not None and self._lane.heard_s < began_s:
                 self._lane.close()  # it may be half open: a call that is made later must not wait behind these
-            raise last or StoreUnavailable(f"Redis did not answer within {self._budget_s:g} s") from error
+            raise last or StoreUnavailable(f"Redis did not answer within {self.budget_s:g} s") from error
 
     def another(self, budget_s: float | None = None) -> "Connection":
         """Return one more connection to the same server: what is slow there holds up nothing here.
@@ -239,7 +238,7 @@ class Connection:
         """
         if self._place is None:
             return self
-        made = Connection(self._client, budget_s=budget_s or self._budget_s)
+        made = Connection(self._client, budget_s=budget_s or self.budget_s)
         made._place = self._place
         return made
 

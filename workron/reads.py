@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from workron.connection import BUDGET_S, Connection
+from workron.connection import Connection
 from workron.errors import TooManyReads
 
 TURNS: Final = 8
@@ -21,12 +21,12 @@ class Reads:
     """So many turns at a time; the connections are kept for the next ones."""
 
     def __init__(
-        self, connection: Connection, turns: int = TURNS, *, wait_s: float = BUDGET_S, apart: bool = True
+        self, connection: Connection, turns: int = TURNS, *, wait_s: float | None = None, apart: bool = True
     ) -> None:
         """`apart` False: all share the connection that is given, where nothing else is waited for."""
         self._connection = connection
         self._turns = asyncio.Semaphore(turns)
-        self._wait_s = wait_s
+        self._wait_s = connection.budget_s if wait_s is None else wait_s
         self._apart = apart
         self._made: list[Connection] = []
         self._free: list[Connection] = []
