@@ -6,9 +6,12 @@
 -- ARGV[3]  limit  most dependencies to read, 1..200
 -- ARGV[4]  room   bytes of results to read at most; of those beyond only status and name are
 --
+-- A call ends behind a megabyte of results: what is left is read by the next one.
+--
 -- Returns {"PARENTS", next, {parent, status, name, result, left_out}, …}, '' for what a parent has not; next: where to
 -- go on, 0 at the end; left_out: 1 when there was no room for its result; or {"UNKNOWN"}
 
+local A_CALL = 1024 * 1024 -- bytes of results
 local id, from, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local edges = redis.call('HGET', job_key(id), 'depends_on')
@@ -43,8 +46,11 @@ local function look_at(parent)
   return { parent, row[1] or '', row[2] or '', result, fits and 0 or 1 }
 end
 
-local answer = { 'PARENTS', 0 }
+local answer, before = { 'PARENTS', 0 }, room
 for _ = 1, limit do
+  if before - room >= A_CALL then
+    break
+  end
   local first, last = string.find(edges or '', '%S+', from)
   if not first then
     return answer

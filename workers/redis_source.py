@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
+from typing import Final
 
 from workron.connection import Connection
 from workron.errors import StoreUnavailable
@@ -10,6 +11,9 @@ from workron.exchange import Exchanged, Kept
 from workron.fleet import Beats
 from workron.models import Claimed, ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
 from workron.store import Store
+
+_LONGEST_WAIT_S: Final = 10.0
+"""A claim follows each wait, so short ones cost commands; a half-open connection is noticed after a whole one."""
 
 
 class RedisSource:
@@ -60,9 +64,10 @@ class RedisSource:
         return await self._store.attempts.parents(job_id)
 
     async def wait(self, request: ClaimRequest) -> Claimed:
+        block_s = min(self.lease_ms / 3000, _LONGEST_WAIT_S)
         if self._inbox is None:
-            self._inbox = await self._waiting.enter_async_context(self._store.attempts.own_connection())
-        return await self._store.attempts.wait(request, self._inbox, self.lease_ms / 3000)
+            self._inbox = await self._waiting.enter_async_context(self._store.attempts.own_connection(block_s))
+        return await self._store.attempts.wait(request, self._inbox, block_s)
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
         return self._store.attempts.cancels()

@@ -224,12 +224,12 @@ class Attempts:
         return popped[1].decode("utf-8", "replace") if popped else None
 
     def _woken_by(self, inbox: str, timeout_s: float) -> Command:
-        return "BLPOP", self._keys.inbox(inbox), max(0.01, min(timeout_s, BLOCK_S))
+        return "BLPOP", self._keys.inbox(inbox), max(0.01, timeout_s)
 
     @asynccontextmanager
-    async def own_connection(self) -> AsyncIterator[Connection]:
-        """Give a connection for waiting calls."""
-        async with self._connection.own() as connection:
+    async def own_connection(self, block_s: float = BLOCK_S) -> AsyncIterator[Connection]:
+        """Give a connection for calls that wait for at most `block_s` seconds."""
+        async with self._connection.own(block_s) as connection:
             yield connection
 
     async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:

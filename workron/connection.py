@@ -243,9 +243,9 @@ class Connection:
         return made
 
     @asynccontextmanager
-    async def own(self) -> AsyncIterator["Connection"]:
-        """Give a connection of its own, for commands that block (at most `BLOCK_S` seconds)."""
-        connection = self.another(SOCKET_TIMEOUT_S)
+    async def own(self, block_s: float = BLOCK_S) -> AsyncIterator["Connection"]:
+        """Give a connection of its own, for commands that block for at most `block_s` seconds."""
+        connection = self.another(block_s + 1)
         try:
             yield connection
         finally:

@@ -19,8 +19,8 @@ from workron.errors import StoreUnavailable
 from workron.serverinfo import server_info
 from workron.store import Store
 
-LEASE_S = 15
-BLOCKED_S = 5.5
+LEASE_S = 6
+BLOCKED_S = 2.5
 """Long enough for calls to be given up, for two passes to be missed, and for heartbeats; shorter than the lease."""
 
 

@@ -18,7 +18,7 @@ from workron.cli.app import app
 from workron.cli.exits import MEANING, Exit
 
 SLOW = {"rich", "httpx2", "pydantic", "pydantic_settings", "redis", "fastapi", "structlog", "yaml"}
-LIMIT_S = 1.0
+LIMIT_S = 0.2
 
 
 def commands(group: object = None, *path: str) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -248,7 +248,7 @@ async def test_an_idle_worker_is_quiet_and_wakes_within_milliseconds(
     started = time.monotonic()
     await asyncio.sleep(8)  # what is measured is that nothing happens; one heartbeat falls into it, or two
     used = (await bench.client.info("stats"))["total_commands_processed"] - before
-    assert used / (time.monotonic() - started) < 10  # it asks again whenever it has waited for 4 s: 16 commands
+    assert used / (time.monotonic() - started) < 2
     delays = []
     for _ in range(10):
         (job_id,) = await submit(store, new_job(command="true"))

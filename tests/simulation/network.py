@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from redis.exceptions import ConnectionError as Away
 
-from workron.connection import SOCKET_TIMEOUT_S, Connection
+from workron.connection import BLOCK_S, Connection
 
 from .fake_redis import Server, State
 from .http import settle
@@ -312,8 +312,8 @@ class Wire(Connection):
         self._ours = client
 
     @asynccontextmanager
-    async def own(self) -> AsyncIterator[Connection]:
-        yield Wire(Client(self._ours.network, self._ours.process), budget_s=SOCKET_TIMEOUT_S)
+    async def own(self, block_s: float = BLOCK_S) -> AsyncIterator[Connection]:
+        yield Wire(Client(self._ours.network, self._ours.process), budget_s=block_s + 1)
 
 
 def _label(command: Sequence[Any], script: str) -> str:

@@ -254,5 +254,5 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
     told = await store.attempts.parents(child.id)
     assert [parent.id for parent in told] == [parent.id for parent in parents]
     assert len(steps) >= 100
-    assert max(steps) < 0.050  # of CPU, on a machine that may be slow
+    assert max(steps) < 0.010
     await bench.aclose()
