@@ -180,7 +180,8 @@ class History:
                 self._judged(_finished_in(command), verdicts)
                 self._answered(command, rows)
             case "reap", _ if self.steady:
-                running = [(one, str(job.fence)) for one, job in self.told.jobs.items() if job.status == "running"]
+                jobs = self.told.jobs.items()
+                running = {(one, str(job.fence)): job.leased_until_ms for one, job in jobs if job.status == "running"}
                 self.problems += self._passes.applied(answer, running)
             case "heartbeat", [_, _, *words]:
                 self._renewed(_pairs(command[_HELD_BY_BEAT:]), words)
