@@ -151,7 +151,7 @@ function claim(worker, queues, limit, lease_ms, floor, begins)
     end
   end
 
-  for queue in string.gmatch(queues, '%S+') do
+  local function claim_in(queue)
     local call, gated, before = pop_call(queue), is_gated(queue), #claims
     local most = gated and before + room_in(queue, limit - before) or limit
     while #claims < most and budget > 0 and not stopped do
@@ -166,8 +166,16 @@ function claim(worker, queues, limit, lease_ms, floor, begins)
       note_starts(queue, #claims - before)
     end
   end
-  if #claims > 0 then
+
+  local broken
+  for queue in string.gmatch(queues, '%S+') do
+    local ok, problem = pcall(claim_in, queue)
+    broken = broken or not ok and problem
+  end
+  if #claims > 0 then -- what has been claimed in other queues is not lost with one that is damaged
     note_fence(fence)
+  elseif broken then
+    error(broken, 0)
   end
   return claims, stopped or budget <= 0
 end
@@ -177,13 +185,15 @@ local function anything_waits(queue)
   return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or room_in(queue, 1) > 0)
 end
 
--- Who leaves work behind wakes the next worker. Call it after `flush`.
+-- Who leaves work behind wakes the next worker. Call it after `flush`. Returns what `hint` does, for the last queue. A queue
+-- of which the hash is damaged may have work: an error here would leave what was just claimed to nobody.
 function hint_left(queues)
+  local unheard
   for queue in string.gmatch(queues, '%S+') do
-    if anything_waits(queue) then
-      hint(queue)
-    end
+    local ok, waits = pcall(anything_waits, queue)
+    unheard = (waits or not ok) and hint(queue)
   end
+  return unheard
 end
 
 -- Whether a request `<incarnation>:<counter>` was overtaken by the last one; ids of another form never are.

@@ -228,7 +228,7 @@ end
 
 local LOOKS = 10 -- so many of those whose record is gone or damaged are dropped in one call
 
--- Wake the worker that has waited longest at a queue. Who claims and leaves work behind hints again.
+-- Wake the worker that has waited longest at a queue; returns how many its inbox holds. Who leaves work behind hints again.
 local function hint(queue)
   local set = queue_key(queue) .. ':parked'
   local parked = redis.pcall('ZRANGEBYSCORE', set, NOW_TEXT, '+inf', 'LIMIT', '0', int(LOOKS))
@@ -237,9 +237,9 @@ local function hint(queue)
     local inbox, queues = string.match(type(spot) == 'string' and spot or '', '^(%S+)( .+)$')
     if inbox and string.find(queues .. ' ', ' ' .. queue .. ' ', 1, true) then
       unpark(worker, queues)
-      redis.pcall('RPUSH', P .. 'inbox:' .. inbox, worker)
+      local unheard = redis.pcall('RPUSH', P .. 'inbox:' .. inbox, worker)
       redis.call('PEXPIRE', P .. 'inbox:' .. inbox, '600000')
-      return
+      return unheard
     end
     redis.call('ZREM', set, worker)
   end

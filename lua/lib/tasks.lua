@@ -24,6 +24,7 @@ end
 
 -- Run one task again, if it has not succeeded: at once, or when it is its turn.
 local function retry_task(head, row, place)
+  local stopped = row.follows and (head.cancel_requested_at or expired_at(head))
   local id = task_id(head, place)
   local task = read(id)
   local done = task and task.status == 'done' or not task and was_done(head.id, place)
@@ -36,10 +37,15 @@ local function retry_task(head, row, place)
     return 'retried'
   elseif task or done then
     return done and 'ended' or 'not_ended'
+  elseif stopped and not TERMINAL[head.status] then
+    return 'not_ended' -- nobody would make it
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
     touch(head.id)
+    if stopped then -- it is opened again, which what had stopped it does not hold up
+      redis.call('HDEL', job_key(head.id), 'cancel_requested_at', 'expired_at')
+    end
     if row.follows then
       FOLLOWS.catch_up(head, row, place)
     end

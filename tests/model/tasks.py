@@ -75,10 +75,14 @@ class Tasks(Graph):
             return "retried"
         if task:
             return "ended" if task.status == "done" else "not_ended"
-        if place not in array.skips:
+        head = self.jobs[name]
+        stopped = array.follows and (head.cancel_requested_at is not None or head.expired_at is not None)
+        if place not in array.skips or (stopped and not head.ended):
             return "not_ended"
         array.skips.remove(place)
         self.touch(name)
+        if stopped:
+            head.cancel_requested_at = head.expired_at = None
         if array.follows:
             self._catch_up(name, place)
         return "retried"

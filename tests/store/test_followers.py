@@ -10,7 +10,7 @@ from builders import SUCCESS, claim, finish, finish_all, jobs, submit
 from servers import Bench
 
 from workron import ids
-from workron.models import Dependency, Moment, NewArray, NewJob, Reason, Result, Status, When
+from workron.models import Claim, Dependency, Moment, NewArray, NewJob, Reason, Result, Status, When
 from workron.policy import Policy
 from workron.store import Store
 
@@ -200,3 +200,38 @@ async def test_an_array_that_did_not_start_in_time_in_a_further_run_went_on(benc
     await store.retry(job.id)
     await comes(bench, store, "expires", job)
     assert (await store.job(job.id)).error == "expired: not started in time"
+
+
+async def cancelled_before_it_was_made(store: Store) -> tuple[NewJob, Claim]:
+    """Return an array that follows one that is done, and is being cancelled: one task runs, one was not made."""
+    job = array_job(2)
+    [behind] = followers(job, 1)
+    await submit(store, job, behind)
+    await finish(store, (await claim(store))[0])
+    await store.upkeep.propagate()
+    [runs] = await claim(store, queues=["behind"])
+    await store.cancel_tasks(behind.id, [1])
+    await run_all(store)
+    await store.cancel(behind.id)
+    await store.upkeep.tidy()
+    return behind, runs
+
+
+async def test_a_retry_of_one_task_of_a_cancelled_array_that_follows_made_nothing_and_the_array_never_ended(
+    store: Store,
+) -> None:
+    behind, runs = await cancelled_before_it_was_made(store)
+    await finish(store, runs)
+    assert (await store.job(behind.id)).status is Status.CANCELLED
+    assert await store.retry_tasks(behind.id, [1]) == {"retried": 1}
+    [again] = await claim(store, queues=["behind"])
+    assert again.id == tasks_of(behind)[1]
+    await finish(store, again)
+    assert (await store.job(behind.id)).finished_at_ms is not None
+
+
+async def test_a_retry_of_one_task_while_its_array_is_cancelled_kept_the_array_from_ending(store: Store) -> None:
+    behind, runs = await cancelled_before_it_was_made(store)
+    assert await store.retry_tasks(behind.id, [1]) == {"not_ended": 1}
+    await finish(store, runs)
+    assert (await store.job(behind.id)).status is Status.CANCELLED

@@ -321,3 +321,27 @@ async def test_who_is_parked_for_a_short_time_does_not_end_the_parking_of_others
     await asyncio.sleep(0.04)
     await submit(store, new_job())
     assert await unheard(bench, "w1") == [1]
+
+
+async def test_a_server_that_died_with_many_requests_cost_a_pass_for_each_of_them(bench: Bench) -> None:
+    """Each pass woke one that nobody hears any more."""
+    store = bench.store()
+    for number in range(50):
+        await ask(store, f"d{number}", inbox="dead", park_ms=600_000)
+    await ask(store, "w1", inbox="alive", park_ms=660_000)
+    await submit(store, new_job())
+    passes = 0
+    while await unheard(bench, "alive") == [0]:
+        await store.upkeep.rouse()
+        passes += 1
+    assert passes == 5
+
+
+async def test_a_pass_wakes_one_of_those_that_are_heard(bench: Bench) -> None:
+    store = bench.store()
+    for worker in ("w1", "w2", "w3"):
+        await ask(store, worker)
+    await submit(store, new_job(), new_job())
+    assert await hear(store, "w1")
+    await store.upkeep.rouse()
+    assert await unheard(bench, "w1", "w2", "w3") == [0, 1, 0]

@@ -4,6 +4,7 @@ import pytest
 from builders import claim, new_job, reap_all, submit
 from servers import Bench
 
+from workron.errors import StoreBroken
 from workron.models import ClaimRequest, Status
 from workron.policy import Policy
 from workron.store import Store
@@ -50,3 +51,25 @@ async def test_a_repeat_spares_the_claims_beside_a_job_that_was_damaged_meanwhil
     await bench.client.delete(bench.keys.job(first.id))
     await bench.client.set(bench.keys.job(first.id), "x")
     assert (await store.attempts.claim(request)).claims == (second,)
+
+
+async def test_a_queue_that_is_damaged_cost_the_claims_of_the_one_before_it(bench: Bench) -> None:
+    """Who leaves work behind looks at it, too: what was claimed had no record then, and each repeat claimed more."""
+    store = bench.store()
+    await submit(store, new_job(), new_job())
+    await bench.client.set(bench.keys.queue("b"), "x")
+    request = ClaimRequest("w1", ("default", "b"), 1, "boot:1")
+    (got,) = (await store.attempts.claim(request)).claims
+    assert (await store.attempts.claim(request)).claims == (got,)
+    assert await bench.client.zcard(bench.keys.leases) == 1
+
+
+async def test_a_list_that_is_damaged_left_claims_of_another_queue_to_nobody(bench: Bench) -> None:
+    store = bench.store()
+    job_ids = await submit(store, new_job(), new_job())
+    await bench.client.set(bench.keys.pending("b", 5), "x")
+    claimed = await store.attempts.claim(ClaimRequest("w1", ("default", "b"), 5, "boot:1"))
+    assert [one.id for one in claimed.claims] == job_ids
+    assert await bench.client.zcard(bench.keys.leases) == 2
+    with pytest.raises(StoreBroken, match="overwritten a key"):
+        await store.attempts.claim(ClaimRequest("w1", ("default", "b"), 5, "boot:2"))
