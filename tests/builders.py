@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from servers import lapse
+
 from workron import ids
 from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When, WorkerInfo
 from workron.store import Store
@@ -69,7 +71,8 @@ async def finish_all(store: Store, claims: Sequence[Claim], outcomes: Iterable[O
 
 
 async def reap_all(store: Store) -> int:
-    """Reap until some lease was taken back; returns how many."""
+    """Have all leases lapse, and reap until some were taken back; returns how many."""
+    await lapse(store)
     for _ in range(500):
         reaped = await store.upkeep.reap()
         if reaped.requeued or reaped.ended:

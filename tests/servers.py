@@ -3,8 +3,10 @@
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import fakeredis
 from redis.asyncio import Redis
@@ -17,7 +19,10 @@ from workron.store import Store
 KINDS: Final = ("fake", "valkey", "redis")
 PATIENCE_S: Final = 20.0
 """What a call to Redis may take on a busy machine; tests of outages have shorter ones."""
-QUICK: Final = Policy(lease_ms=300, pass_ms=100, retry_ms=20, retry_max_ms=1000, stop_ms=500)
+USUAL: Final = Policy(lease_ms=30_000, pass_ms=100, retry_ms=20, retry_max_ms=1000, stop_ms=500)
+"""Short waits, but leases that no busy machine outlives: see `lapse`."""
+QUICK: Final = replace(USUAL, lease_ms=300)
+"""For tests that wait until a lease is over."""
 
 
 def start_server(binary: Path | str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -39,6 +44,17 @@ def listens(path: Path) -> bool:
         return client.connect_ex(str(path)) == 0
 
 
+_benches: Final[WeakKeyDictionary[Store, "Bench"]] = WeakKeyDictionary()
+
+
+async def lapse(store: Store) -> None:
+    """End all leases at this store's bench, as if each worker had been silent for as long as its lease."""
+    bench = _benches[store]
+    for job_id in await bench.client.zrange(bench.keys.leases, 0, -1):
+        await bench.client.delete(bench.keys.heartbeat(job_id.decode()))
+        await bench.client.zadd(bench.keys.leases, {job_id: 1}, xx=True)
+
+
 class Bench:
     """One Redis and one namespace: makes stores on it, and shows its keys."""
 
@@ -56,11 +72,12 @@ class Bench:
             return fakeredis.FakeAsyncRedis(server=self._fake, protocol=3)
         return build_client(self.url)
 
-    def store(self, policy: Policy = QUICK) -> Store:
+    def store(self, policy: Policy = USUAL) -> Store:
         """Return another store on the same data, as another process would have."""
         connection = Connection(self._client(), url=self.url, budget_s=PATIENCE_S)
         store = Store(connection, namespace=self.namespace, policy=policy, shebang=self.url is not None)
         self._stores.append(store)
+        _benches[store] = self
         return store
 
     async def aclose(self) -> None:

@@ -9,7 +9,6 @@ from builders import claim, new_job, reap_all, submit
 from servers import Bench
 
 from workron.models import Claim, Reason, Status
-from workron.policy import Policy
 from workron.store import Store
 
 NOBODY = "03557FNiXdtaIcOFmFQkXK"
@@ -133,7 +132,7 @@ async def test_output_that_finds_no_room_is_to_be_sent_later(
 async def test_a_heartbeat_renews_the_lease_and_tells_of_a_cancel(client: httpx2.AsyncClient, store: Store) -> None:
     got = await running(store)
     response = await report(client, got, "heartbeat")
-    assert (response.status_code, response.json()) == (200, {"id": got.id, "state": "ok", "lease_ms": 300})
+    assert (response.status_code, response.json()) == (200, {"id": got.id, "state": "ok", "lease_ms": 30_000})
     before = (await store.job(got.id)).last_heartbeat_at_ms
     assert before is not None
     await store.cancel(got.id)
@@ -224,7 +223,7 @@ async def test_an_exchange_reports_gives_back_and_claims(client: httpx2.AsyncCli
     ]
     assert [one["id"] for one in answer["claims"]] == [back.id, waiting]
     assert answer["claims"][1]["command"] == "echo next"
-    assert answer["lease_ms"] == 300
+    assert answer["lease_ms"] == 30_000
     repeated = (await client.post("/exchange", json=document)).json()
     assert [one["verdict"] for one in repeated["results"]] == ["recorded", "recorded", "lease_lost"]
     assert repeated["claims"] == answer["claims"]
@@ -253,11 +252,9 @@ async def test_ids_that_are_none_do_not_reach_the_scripts(client: httpx2.AsyncCl
         refused(await client.post(path, json=document), 422, "validation")
 
 
-async def test_a_lost_lease_is_noticed_by_its_next_heartbeat(
-    client: httpx2.AsyncClient, store: Store, bench: Bench
-) -> None:
+async def test_a_lost_lease_is_noticed_by_its_next_heartbeat(client: httpx2.AsyncClient, store: Store) -> None:
     got = await running(store)
-    await reap_all(bench.store(Policy(lease_ms=300, pass_ms=100)))
+    await reap_all(store)
     refused(await report(client, got, "heartbeat"), 409, "not-running")
     (other,) = await claim(store)
     refused(await report(client, got, "heartbeat"), 409, "lease-lost")

@@ -21,7 +21,7 @@ import pytest
 from builders import claim, finish, new_job, reap_all, submit
 from conftest import WaitUntil
 from consistency import Audit
-from servers import Bench
+from servers import QUICK, Bench
 
 from workron.models import Job, Reason, Status
 from workron.store import Store
@@ -124,7 +124,7 @@ async def only_jobs_and_workers_are_left(bench: Bench) -> bool:
 async def test_a_worker_runs_the_last_attempt_of_a_job_with_which_another_was_lost_with_nothing_beside_it(
     processes: Any, bench: Bench, wait_until: WaitUntil, tmp_path: Any
 ) -> None:
-    store = bench.store()
+    store = bench.store(QUICK)
     (suspect,) = await submit(
         store, new_job(command=f"ls {tmp_path}/runs; sleep 0.5; ls {tmp_path}/runs", max_attempts=2)
     )
@@ -164,7 +164,7 @@ async def test_a_good_job_failed_as_it_was_lost_while_it_waited_beside_one_that_
 async def test_a_long_job_with_which_a_worker_was_lost_does_not_keep_its_slots_from_the_others(
     processes: Any, bench: Bench, wait_until: WaitUntil
 ) -> None:
-    store = bench.store()
+    store = bench.store(QUICK)
     (suspect,) = await submit(store, new_job(command="sleep 60"))
     await claim(store, worker="dies-at-once")
     processes.reaper()

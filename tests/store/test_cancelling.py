@@ -58,10 +58,10 @@ async def test_however_an_accepted_cancel_ends_it_is_cancelled(
     store: Store, end: Callable[[Store, Claim], Awaitable[None]]
 ) -> None:
     """Also at a deadline, and with attempts left."""
-    (job_id,) = await submit(store, new_job(timeout_ms=1, deadline=Moment(after_ms=300), max_attempts=9))
+    (job_id,) = await submit(store, new_job(timeout_ms=1, deadline=Moment(after_ms=1_000), max_attempts=9))
     (got,) = await claim(store)
     assert await store.cancel(job_id) is Cancelled.CANCELLING
-    await asyncio.sleep(0.35)
+    await asyncio.sleep(1.05)
     await store.upkeep.promote()
     await end(store, got)
     job = await store.job(job_id)

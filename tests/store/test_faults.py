@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from builders import WORKER, after, claim, finish, new_job, reap_all, submit
-from servers import Bench
+from builders import WORKER, after, claim, finish, new_job, submit
+from servers import Bench, lapse
 
 from workron import ids
 from workron.decode import Row
@@ -257,9 +257,9 @@ async def test_a_damaged_heartbeat_stopped_the_reaper(bench: Bench) -> None:
     store = bench.store()
     damaged, good = await submit(store, new_job(), new_job())
     await claim(store, limit=2)
-    await bench.client.delete(bench.keys.heartbeat(damaged))
+    await lapse(store)
     await bench.client.rpush(bench.keys.heartbeat(damaged), "what?")
-    assert await reap_all(store) == 1
+    assert (await store.upkeep.reap()).requeued == 1
     assert (await store.job(good)).status is Status.PENDING
 
 

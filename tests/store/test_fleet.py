@@ -8,7 +8,7 @@ import orjson
 import pytest
 from builders import WORKER, claim, finish, new_job, submit
 from conftest import WaitUntil
-from servers import Bench
+from servers import QUICK, Bench
 
 from workron.errors import NotFound
 from workron.fleet import Drain, WorkerStatus
@@ -27,8 +27,9 @@ async def test_a_worker_is_shown_as_it_described_itself(store: Store) -> None:
 
 
 async def test_a_worker_that_falls_silent_is_lost_after_its_lease_and_back_with_its_next_heartbeat(
-    store: Store, wait_until: WaitUntil
+    bench: Bench, wait_until: WaitUntil
 ) -> None:
+    store = bench.store(QUICK)
     await store.attempts.heartbeat(WORKER, [])
     before = await store.worker("w1")
 

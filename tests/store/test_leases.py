@@ -1,10 +1,11 @@
 """Leases: heartbeats keep them, the reaper takes back what silent workers held, stale results change nothing."""
 
 import asyncio
+from dataclasses import replace
 
 from builders import WORKER, claim, finish, new_job, reap_all, submit
 from conftest import WaitUntil
-from servers import QUICK, Bench
+from servers import USUAL, Bench
 
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
 from workron.policy import Policy
@@ -50,14 +51,15 @@ async def test_a_lost_job_goes_ahead_of_those_that_wait(store: Store) -> None:
     assert [got.id for got in await claim(store, limit=2)] == [first, second]
 
 
-async def test_heartbeats_keep_the_lease(store: Store) -> None:
+async def test_heartbeats_keep_the_lease(bench: Bench) -> None:
+    store = bench.store(replace(USUAL, lease_ms=2_000))
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
-    for _ in range(12):
+    for _ in range(6):
         assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.OK}
         reaped = await store.upkeep.reap()
         assert (reaped.requeued, reaped.ended) == (0, 0)
-        await asyncio.sleep(QUICK.lease_ms / 1000 / 6)
+        await asyncio.sleep(0.5)
     assert (await store.job(job_id)).status is Status.RUNNING
 
 
