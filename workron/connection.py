@@ -94,6 +94,11 @@ def _translate(error: Exception) -> Exception:
     return StoreBroken(f"Redis answered with an error: {text}{hint}", retry_after_s=5.0)
 
 
+def _is_away(answer: Any) -> bool:
+    """Whether a server said that it is busy, loading or a replica for a moment."""
+    return isinstance(answer, Exception) and type(_translate(answer)) is StoreUnavailable
+
+
 class Connection:
     """Calls to one Redis server, each within `budget_s` seconds or answered by StoreUnavailable.
 
@@ -161,15 +166,25 @@ class Connection:
     async def behind(self, waiting: Command, command: Command) -> Any:
         """Run a command as soon as one that blocks has been answered, in the same round trip; an error is returned.
 
-        On a connection of its own: given up, neither of them is run any more.
+        On a connection of its own: given up, neither of them is run any more. A server that has answered the first, and
+        is away for the second, is asked for that one again: what the first has taken out of a list is nowhere else.
         """
+        left = [waiting, command]
+
+        async def run() -> Any:
+            *waited, answer = await self._answers_to(left)
+            if waited and isinstance(waited[0], Exception):
+                raise waited[0]
+            left[:] = [command]
+            if _is_away(answer):
+                raise answer
+            return answer
+
         try:
-            waited, answer = await self._within_budget(lambda: self._execute_all([waiting, command]), False)
+            answer = await self._within_budget(run, False)
         finally:
             if self._lane is not None and self._lane.busy:
                 self._lane.close()
-        if isinstance(waited, Exception):
-            raise self._failed(waited) from waited
         if isinstance(answer, Exception) and not isinstance(answer, NoScriptError):
             raise self._failed(answer) from answer
         return answer
@@ -183,6 +198,13 @@ class Connection:
         return await lane.send(command)
 
     async def _execute_all(self, commands: Sequence[Command]) -> list[Any]:
+        answers = await self._answers_to(commands)
+        for answer in answers if self._place is not None else ():  # no answer about the key
+            if _is_away(answer):
+                raise answer
+        return answers
+
+    async def _answers_to(self, commands: Sequence[Command]) -> list[Any]:
         if self._place is None:
             pipe = self._client.pipeline(transaction=False)
             for command in commands:
@@ -190,11 +212,7 @@ class Connection:
             return await pipe.execute(raise_on_error=False)
         lane = await self._open_lane()
         replies = [lane.send(command) for command in commands]
-        answers = await asyncio.gather(*replies, return_exceptions=True)
-        for answer in answers:  # busy or loading for a moment is no answer about the key
-            if isinstance(answer, Exception) and type(_translate(answer)) is StoreUnavailable:
-                raise answer
-        return answers
+        return await asyncio.gather(*replies, return_exceptions=True)
 
     async def _open_lane(self) -> Lane:
         assert self._place is not None  # noqa: S101 - an injected client has no lane

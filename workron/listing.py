@@ -19,10 +19,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
-
-from workron import decode
+from workron import cursors, decode
 from workron.connection import Connection
+from workron.cursors import Place
 from workron.decode import Row
 from workron.errors import InvalidRequest
 from workron.ids import ids_behind
@@ -38,7 +37,6 @@ FEW: Final = 10_000
 
 _LOOKED_THROUGH: Final = (100, 5_000)
 """So many jobs on either side of its place the last job of a page is looked for: jobs come and go meanwhile."""
-_LARGEST: Final = 2**63
 _LISTS: Final = tuple(-priority for priority in reversed(PRIORITIES))
 _HELD: Final = 0
 _BEHIND: Final = 1
@@ -49,7 +47,6 @@ _SHORT: Final = 20
 _LEASES: Final = 20
 """Leases in one piece: what is left of one goes into the cursor."""
 
-Place = list[Any]
 Steps = AsyncIterator[tuple[str | None, Place]]
 """Ids in order, each with the place behind it; None where nothing was found up to there."""
 
@@ -102,7 +99,7 @@ class Listing:
         self._reader = reader
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None) -> JobPage:
-        place = _parse(cursor)
+        place = cursors.parse(cursor)
         try:
             steps = self._steps(where, place, min(SCAN_ROWS, max(limit, 50)))
             return await self._collect(steps, where, _Page(limit))
@@ -124,7 +121,7 @@ class Listing:
         else:
             await self._choose(waiting, where, page)
         jobs = await self._reader.complete(page.chosen)
-        cursor = _write(page.last) if page.full and page.last is not None else None
+        cursor = cursors.write(page.last) if page.full and page.last is not None else None
         return JobPage(tuple(job for job in jobs if job is not None), cursor)
 
     async def _choose(self, steps: list[tuple[str | None, Place]], where: JobFilter, page: "_Page") -> None:
@@ -175,7 +172,7 @@ class Listing:
             return
         # Tasks that follow others are made in any order; the others in theirs, and behind the last one there is none.
         last = int(size) if follows else int(dropped.split()[-1] if dropped else made)
-        start = 0 if place is None else int(place[0])
+        start = 0 if place is None else max(0, int(place[0]))
         while start < last:
             page = min(count, last - start)
             for index, job_id in enumerate(ids_behind(first.decode(), start, page), start):
@@ -213,7 +210,8 @@ class Listing:
                 yield job_id, [cursor, " ".join(left[at:])]
             if cursor == "0":
                 return
-            reply, piece = await self._connection.call("ZSCAN", self._keys.leases, int(cursor or 0), "COUNT", _LEASES)
+            scan = ("ZSCAN", self._keys.leases, cursors.scanned(cursor), "COUNT", _LEASES)
+            reply, piece = await self._connection.call(*scan)
             cursor, left = str(int(reply)), [job_id for job_id, _ in scored(piece)]
 
     async def _by_time(self, key: str, place: Place | None, count: int, *, newest_first: bool) -> Steps:
@@ -328,23 +326,3 @@ class Listing:
 
 def _behind(member: tuple[int, str], place: tuple[int, str], newest_first: bool) -> bool:
     return member < place if newest_first else member > place
-
-
-def _write(place: Place) -> str:
-    return orjson.dumps(place).hex()
-
-
-def _parse(cursor: str | None) -> Place | None:
-    if cursor is None:
-        return None
-    try:
-        place = orjson.loads(bytes.fromhex(cursor))
-    except ValueError as error:
-        raise InvalidRequest("this is not a cursor of ours", field="cursor") from error
-    if not isinstance(place, list) or not place or not all(map(_is_part, place)):
-        raise InvalidRequest("this is not a cursor of ours", field="cursor")
-    return place
-
-
-def _is_part(part: Any) -> bool:
-    return isinstance(part, str) or (type(part) in (int, float) and abs(part) <= _LARGEST)

@@ -65,7 +65,7 @@ async def test_times_are_of_the_answer_by_the_clock_of_redis_and_pages_follow_ea
         cursor = page["next_cursor"]
     assert [one["target"] for one in seen] == [job["id"] for job in reversed(made)]
     assert all(abs(_ms(one["at"]) - _ms(job["created_at"])) < 1000 for one, job in zip(seen, made[::-1], strict=True))
-    for wrong in ("x", "1", "1-x", "+", "-", "1-1-1", "9" * 30 + "-1", "\u0661-1"):
+    for wrong in ("x", "1", "1-x", "+", "-", "1-1-1", "0-0", "00-0", "9" * 30 + "-1", "\u0661-1"):
         assert (await master.get("/audit", params={"cursor": wrong})).status_code == 422, wrong
 
 

@@ -58,8 +58,8 @@ async def test_bytes_and_numbers_arrive_as_they_are(connection: Connection) -> N
 
 
 @asynccontextmanager
-async def pretend_server(folder: Path, answer_to_ping: Callable[[], bytes]) -> AsyncIterator[str]:
-    """Give the URL of something that shakes hands like Redis, and then answers what it is told to."""
+async def pretend_server(folder: Path, **answers: Callable[[], bytes]) -> AsyncIterator[str]:
+    """Give the URL of something that shakes hands like Redis, and then answers each command as it is told to."""
     gone = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,8 +68,8 @@ async def pretend_server(folder: Path, answer_to_ping: Callable[[], bytes]) -> A
                 writer.write(b"%1\r\n+proto\r\n:3\r\n")
             elif b"SETINFO" in line:
                 writer.write(b"+OK\r\n")
-            elif b"PING" in line:
-                writer.write(answer_to_ping())
+            elif answer := answers.get(line.decode().strip()):
+                writer.write(answer())
         writer.close()
         gone.set()
 
@@ -81,7 +81,7 @@ async def pretend_server(folder: Path, answer_to_ping: Callable[[], bytes]) -> A
 async def test_a_server_that_falls_silent_costs_one_budget_and_not_the_calls_after_it(tmp_path: Path) -> None:
     """The connection may be half open: calls that came later stood behind the one that was never answered."""
     answers = [b"", b"+PONG\r\n"]
-    async with pretend_server(tmp_path, lambda: answers.pop(0)) as url:
+    async with pretend_server(tmp_path, PING=lambda: answers.pop(0)) as url:
         connection = Connection.open(url, budget_s=0.3)
         with pytest.raises(StoreUnavailable, match=r"within 0.3 s"):
             await connection.call("PING")
@@ -90,8 +90,21 @@ async def test_a_server_that_falls_silent_costs_one_budget_and_not_the_calls_aft
 
 
 async def test_what_is_not_the_protocol_breaks_the_connection_and_not_the_process(tmp_path: Path) -> None:
-    async with pretend_server(tmp_path, lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+    async with pretend_server(tmp_path, PING=lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
         connection = Connection.open(url)
         with pytest.raises(StoreUnavailable):
             await connection.call("PING", repeat=False)
         await connection.aclose()
+
+
+@pytest.mark.parametrize("word", ["LOADING", "READONLY", "TRYAGAIN"])
+async def test_a_wake_up_was_lost_with_a_claim_that_the_server_put_off(tmp_path: Path, word: str) -> None:
+    """What had waited for the worker's name waited for it once more: the name was out of the list by then."""
+    inbox = [b"*2\r\n$5\r\ninbox\r\n$2\r\nw1\r\n"]
+    claims = [f"-{word} for a moment\r\n".encode(), b"+CLAIMED\r\n"]
+    server = pretend_server(tmp_path, BLPOP=lambda: inbox.pop(0) if inbox else b"", ECHO=lambda: claims.pop(0))
+    async with server as url:
+        connection = Connection.open(url)
+        answer = await connection.behind(("BLPOP", "inbox", 1.0), ("ECHO", "claim"))
+        await connection.aclose()
+    assert answer == b"CLAIMED"

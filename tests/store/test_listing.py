@@ -1,5 +1,7 @@
 """Listings: every job once, newest first, by the index that fits; cursors survive what happens in between."""
 
+import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from workron import ids
 from workron.connection import Connection
 from workron.errors import InvalidRequest
 from workron.listing import JobFilter, Listing
-from workron.models import Concurrency, Job, Outcome, Reason, Status
+from workron.models import Concurrency, Job, NewArray, Outcome, Reason, Status
 from workron.reading import Reader
 from workron.store import Store
 
@@ -216,3 +218,22 @@ async def test_a_page_goes_on_behind_its_last_job_however_many_came_since(store:
     await store.submit(jobs(between)) if between else None
     rest = await store.list_jobs(JobFilter(Status.PENDING), limit=100, cursor=page.next_cursor)
     assert [job.id for job in (*page.jobs, *rest.jobs)] == list(reversed(made))
+
+
+PARTS: tuple[Any, ...] = ("", "0", "-5", "9" * 30, "x", "default", "[", "\0", -5, -1, 0, 1, 2**63, -(2**63), 0.5)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+async def test_a_cursor_made_by_hand_was_answered_as_if_redis_were_broken(store: Store, parts: int) -> None:
+    """What Redis itself did not take was no fault of Redis."""
+    queued = new_job(concurrency=Concurrency("key", 1))
+    stored = await store.submit([new_job(), queued, new_job(array=NewArray(ids.new_id(), 3))], as_workflow=True)
+    filters = [JobFilter(workflow=stored.workflow), JobFilter(array=stored.ids[2])]
+    filters += [JobFilter(status, queue) for status in (None, *Status) for queue in (None, "default")]
+    places = itertools.product(PARTS, repeat=parts)
+    for place in places if parts < 3 else itertools.islice(places, 0, None, len(PARTS) ** parts // 100):
+        cursor = orjson.dumps(place).hex()
+        for where in filters:
+            with contextlib.suppress(InvalidRequest):
+                listed = await store.list_jobs(where, cursor=cursor)
+                assert where.array is None or all(job.task and job.task.array == where.array for job in listed.jobs)

@@ -1,0 +1,40 @@
+"""Places in listings as text: what a page ends with, and the next one begins behind. Anybody may make one by hand."""
+
+from typing import Any, Final
+
+import orjson
+
+from workron.errors import InvalidRequest
+
+Place = list[Any]
+_LARGEST: Final = 2**63
+
+
+def write(place: Place) -> str:
+    """Return the cursor of a place."""
+    return orjson.dumps(place).hex()
+
+
+def parse(cursor: str | None) -> Place | None:
+    """Return the place that a cursor names; InvalidRequest if there can be none like that."""
+    if cursor is None:
+        return None
+    try:
+        place = orjson.loads(bytes.fromhex(cursor))
+    except ValueError as error:
+        raise InvalidRequest("this is not a cursor of ours", field="cursor") from error
+    if not isinstance(place, list) or not place or not all(map(_is_part, place)):
+        raise InvalidRequest("this is not a cursor of ours", field="cursor")
+    return place
+
+
+def scanned(part: Any) -> int:
+    """Return a cursor of a scan in Redis; ValueError for a number that is none."""
+    number = int(part or 0)
+    if not 0 <= number < _LARGEST:
+        raise ValueError("no cursor of a scan")
+    return number
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, str) or (type(part) in (int, float) and abs(part) <= _LARGEST)
