@@ -10,7 +10,7 @@ import pytest
 from builders import after, new_job, submit
 from commands import guardian_of
 from conftest import WaitUntil
-from servers import Bench
+from servers import QUICK, Bench
 
 from workron.models import Job, Reason, Status
 from workron.store import Store
@@ -99,7 +99,7 @@ async def test_a_job_whose_workers_all_die_fails_as_worker_lost(
 async def test_a_job_that_never_got_a_heartbeat_is_taken_back(processes, bench: Bench, wait_until: WaitUntil) -> None:
     from builders import claim
 
-    store = bench.store()
+    store = bench.store(QUICK)
     (job_id,) = await submit(store, new_job())
     await claim(store, worker="died-at-once")
     processes.reaper()

@@ -42,7 +42,7 @@ class Up:
         """The embedded server."""
 
     def start(self) -> None:
-        """Start it, and wait until it says that it is ready."""
+        """Start it, and wait until it says that it is ready, and its worker is."""
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -53,7 +53,7 @@ class Up:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_for(lambda: self._announced() or self.ended, "ready", within_s=READY_S)
+        wait_for(lambda: (self._announced() and "guardian" in self.pids) or self.ended, "ready", within_s=READY_S)
         assert not self.ended, self.log_file.read_text()[-4000:]
         instance = self._announced()[0]
         self.redis_url = instance["redis"]
