@@ -123,13 +123,13 @@ class Server:
             {name.removeprefix("cmdstat_"): row["calls"] for name, row in info.items() if name.startswith("cmdstat_")},
         )
 
-    def settle(self) -> None:
-        """Wait until nobody sends commands any more, at most 2 s."""
-        deadline = time.monotonic() + 2
+    def settle(self, *, within_s: float = 2, quiet: int = 2) -> None:
+        """Wait until nobody sends more than `quiet` commands in 50 ms any more."""
+        deadline = time.monotonic() + within_s
         before = -1
         while time.monotonic() < deadline:
             now = self.client.info("stats")["total_commands_processed"]
-            if now - before <= 2:
+            if now - before <= quiet:
                 return
             before = now
             time.sleep(0.05)

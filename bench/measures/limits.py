@@ -121,7 +121,7 @@ def _asked(world: World, paths: Iterable[str]) -> None:
 def _idle(plan: Plan, name: str) -> None:
     """Leave it alone, with a reaper beside it."""
     server = plan.server
-    server.settle()
+    server.settle(within_s=60, quiet=200)  # jobs with a key are let go by the reaper, some hundred a pass
     before, began = server.usage(), time.perf_counter()
     time.sleep(IDLE_S)  # what is measured is that nothing happens
     share = server.usage().since(before).cpu_s / (time.perf_counter() - began) * 100

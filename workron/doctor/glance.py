@@ -7,8 +7,8 @@ from workron.doctor.faults import Fault, shown
 from workron.keys import Keys
 from workron.scripts import Scripts
 
-_KEYS_PER_CALL: Final = 200
-_CALLS: Final = 5
+_KEYS_PER_CALL: Final = 100
+_CALLS: Final = 10
 """Of a million keys, each is seen once in about an hour."""
 
 
