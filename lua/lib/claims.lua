@@ -66,7 +66,7 @@ local function start(id, row, worker, number, lease_ms, until_text, begins)
   redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
     'worker', worker, 'started_at', NOW_TEXT)
   lease(id, worker, fence, lease_ms, until_text)
-  if begins and row[13] and ROWS.is_suspect(id, row) then
+  if begins and ROWS.is_suspect(id, row) then
     redis.call('HSET', key, 'waits', fence)
   end
   count(queue_key(row[2] or 'default'), 'running', 1)
@@ -113,15 +113,14 @@ function claim(worker, queues, limit, lease_ms, floor, begins)
   -- The job to start in the place of a popped one, and its row; nil if none is.
   local function next_one(id, queue, list)
     local row = row_of_job(id)
-    if type(row) ~= 'table' or row[1] ~= 'pending' or (row[2] or 'default') ~= queue
-      or (row[3] or '5') ~= string.sub(list, -1) then
+    if row[1] ~= 'pending' or (row[2] or 'default') ~= queue or (row[3] or '5') ~= string.sub(list, -1) then
       return nil
     end
     local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], list)
     if turn and turn ~= id then
       row = row_of_job(turn)
     end
-    if not turn or row[12] and not in_time(turn, row[12]) then
+    if not turn or not in_time(turn, row[12]) then
       budget = budget - NO_START_COST
       return nil
     end
@@ -134,7 +133,7 @@ function claim(worker, queues, limit, lease_ms, floor, begins)
       local turn, row = next_one(id, queue, list)
       if turn then
         bytes = bytes + size_of(row)
-        stopped = bytes > MOST_BYTES or limit > 1 and row[13] and ROWS.is_suspect(turn, row)
+        stopped = bytes > MOST_BYTES or limit > 1 and ROWS.is_suspect(turn, row)
         local comes = not stopped or #claims == 0
         if stopped then -- where another one had its turn, the popped one is back in the list
           put_back(list, ids, (comes or turn ~= id) and at + 1 or at)

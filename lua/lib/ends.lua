@@ -182,8 +182,8 @@ local function cancel(job, by)
   return false
 end
 
--- Start a new run of a job that has ended. `unasked`: nobody has looked whether its unique key is free.
-local function start_anew(job, unasked)
+-- Start a new run of a job that has ended.
+local function start_anew(job)
   local key = job_key(job.id)
   local fields = { 'run', int(job.run + 1), 'attempts', '0' }
   if job.fence then -- a late repeat of the last result is still answered
@@ -195,7 +195,7 @@ local function start_anew(job, unasked)
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
     'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by')
   job.run_at = nil
-  job.anew = not unasked
+  job.anew = true
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)

@@ -40,13 +40,14 @@ end
 -- Whether workers were lost with a job so often that it may be what kills them: twice, or once and this is its last
 -- attempt. Nothing else is claimed with it, nor run beside it, so that it takes no other job along.
 function ROWS.is_suspect(id, row)
-  local losses, job = tonumber(row[13] or 0) or 0, setmetatable({ id = id, holds = row[12] }, JOB)
-  return losses > 1 or losses == 1 and (tonumber(row[4]) or 0) + 1 >= job.max_attempts
+  local losses = tonumber(row[13] or 0) or 0
+  return losses > 1
+    or losses == 1 and (tonumber(row[4]) or 0) + 1 >= setmetatable({ id = id, holds = row[12] }, JOB).max_attempts
 end
 
 -- What the worker is told beside the usual: JSON that Redis does not look into, the workflow, and whether it is a suspect.
 local function more_of(id, row)
-  local alone = row[13] and ROWS.is_suspect(id, row)
+  local alone = ROWS.is_suspect(id, row)
   if not (row[5] or alone) then
     return row[11]
   end

@@ -51,8 +51,8 @@ end
 function HOLDERS.u(job, from, to)
   local row = redis.call('HMGET', job_key(job.id), 'unique', 'run')
   local unique, run = parse_unique(row[1]), row[2] or '1'
-  if not unique or not from then
-    return -- its submission has taken the key
+  if not unique then
+    return
   end
   if TERMINAL[to] or to == 'running' and unique.till == 'started' then
     free_key(unique, job.id, run)
@@ -60,7 +60,7 @@ function HOLDERS.u(job, from, to)
     local other = holder_of(unique.key)
     if not other then
       take_key(unique, job.id, run)
-    elseif not job.anew and not string.find(job.holds, 'A', 1, true) then -- an array goes on as its tasks do
+    elseif not string.find(job.holds, 'A', 1, true) then -- an array goes on as its tasks do
       return end_without_key(job, other)
     end
   elseif from == 'running' and unique.till == 'started' and not holder_of(unique.key) then

@@ -205,7 +205,7 @@ local function settle_final(workflow, what)
     move(final, status)
     return true
   elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
-    start_anew(final, true)
+    start_anew(final)
     return true
   end
   return false

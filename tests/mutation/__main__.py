@@ -37,6 +37,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="decides the sample")
     parser.add_argument("--part", default="1/1", help="try one part of the changes: 2/3 is the second of three")
     parser.add_argument("--most-tests", type=int, default=200, help="tests for each change, at most (default: 200)")
+    parser.add_argument(
+        "--seen", type=Path, default=ROOT / ".mutation-seen", help="keeps which test evaluates what, for further runs"
+    )
     return parser.parse_args(given)
 
 
@@ -49,9 +52,8 @@ def main(given: Sequence[str]) -> int:
             mutants = random.Random(wanted.seed).sample(mutants, min(wanted.sample, len(mutants)))  # noqa: S311
         return mutants[int(part) - 1 :: int(parts)]
 
-    mutation = Mutation(wanted.files, wanted.most_tests, choose)
+    mutation = Mutation(wanted.files, wanted.most_tests, choose, wanted.seen.absolute())
     os.chdir(ROOT)
-    os.environ["WORKRON_TEST_SERVERS"] = "fake"
     options = ["-o", "addopts=--import-mode=importlib", "-n", "0", "-p", "no:cacheprovider", "-p", "no:terminal"]
     code = pytest.main([*options, *wanted.tests], plugins=[mutation])
     if not mutation.finished:

@@ -11,6 +11,11 @@ _TOKEN: Final = re.compile(
     r"(?P<skip>--\[\[.*?\]\]|--[^\n]*|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")|(?P<word>[A-Za-z_]\w*)|(?P<mark>[(){}\[\]])",
     re.DOTALL,
 )
+_CALL: Final = re.compile(r"([\w.]+)\s*\(")
+_HARMLESS: Final = {
+    *("and", "or", "not", "tonumber", "type", "next", "int", "string.find", "string.match", "string.sub", "math.min"),
+    *("math.max", "is_array", "is_cascading", "has_timers", "is_gated", "ROWS.is_suspect", "expired_at", "visible"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,10 @@ class Mutant:
     def apply(self, text: str) -> str:
         """Return the file's text with the change; the old code is still there, but is not asked."""
         return f"{text[: self.start]} ({self.value}) {text[self.end :]}"
+
+    def has_effects(self, text: str) -> bool:
+        """Whether the old code may do something: it calls what is not known to be harmless."""
+        return any(name not in _HARMLESS for name in _CALL.findall(text[self.start : self.end]))
 
     def describe(self, text: str) -> str:
         whole = " ".join(text[self.condition.start : self.condition.end].split())
@@ -80,10 +89,16 @@ def mutants_of(condition: Condition) -> Iterator[Mutant]:
 
 
 def instrument(text: str, numbered: Sequence[tuple[int, Condition]]) -> str:
-    """Have each condition write its number to the server's log whenever it is evaluated."""
+    """Have each condition write its number to the server's log, its negative where it is false.
+
+    Once in each call of a script: KEYS, which all of a script can see, remembers it.
+    """
+
+    def note(place: int, number: int) -> str:
+        return f"(KEYS[-{place}] or redis.log(3, 'seen {number}') or rawset(KEYS, -{place}, true))"
+
     for number, condition in sorted(numbered, key=lambda pair: pair[1].start, reverse=True):
         inner = text[condition.start : condition.end].strip()
-        text = (
-            f"{text[: condition.start]} (redis.log(3, 'seen {number}') or true) and ({inner}\n) {text[condition.end :]}"
-        )
+        noted = f"(({inner}\n) and {note(2 * number, number)} or {note(2 * number + 1, -number)} and false)"
+        text = f"{text[: condition.start]} {noted} {text[condition.end :]}"
     return text

@@ -5,6 +5,7 @@ from array_jobs import array_job
 from builders import claim, jobs, new_job, submit
 from servers import Bench
 
+from workron import ids
 from workron.models import ClaimRequest, Concurrency, Status
 from workron.store import Store
 
@@ -53,6 +54,23 @@ async def test_an_id_of_a_job_that_is_not_pending_starts_nothing(bench: Bench, s
     await bench.client.rpush(bench.keys.pending("default", 5), job_id)
     assert await claim(store) == []
     assert await store.job(job_id) == before
+
+
+@pytest.mark.parametrize("status", ["pending", "cancelled", "running", "gone"])
+async def test_an_entry_of_due_that_names_no_scheduled_job_starts_nothing_and_goes(bench: Bench, status: str) -> None:
+    """A running job would be run twice."""
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(queue="other"))
+    if status == "cancelled":
+        await store.cancel(job_id)
+    if status == "running":
+        await claim(store, worker="w2", queues=["other"])
+    before = await store.job(job_id)
+    entry = ids.new_id() if status == "gone" else job_id
+    await bench.client.zadd(bench.keys.due, {entry: 1})
+    assert await claim(store) == []
+    assert await store.job(job_id) == before
+    assert await bench.client.zrange(bench.keys.due, 0, -1) == []
 
 
 # --- jobs that are too large to come together -------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from builders import WORKER, claim, finish, new_job, reap_all, submit
 from conftest import WaitUntil
+from expiring import SOON, overrun
 from servers import USUAL, Bench
 
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
@@ -182,6 +183,14 @@ async def test_a_repeated_claim_request_does_not_bring_what_was_cancelled_meanwh
     await store.attempts.claim(request)
     await store.cancel(first)
     assert [got.id for got in (await store.attempts.claim(request)).claims] == [second]
+
+
+async def test_a_repeated_claim_request_does_not_bring_what_has_missed_its_deadline_meanwhile(store: Store) -> None:
+    late, other = await submit(store, new_job(deadline=SOON), new_job())
+    request = ClaimRequest("w1", ["default"], 2, "boot:7")
+    first, _ = (await store.attempts.claim(request)).claims
+    await overrun(store, late, first.fence)
+    assert [got.id for got in (await store.attempts.claim(request)).claims] == [other]
 
 
 async def test_an_overtaken_claim_request_claims_nothing(store: Store) -> None:

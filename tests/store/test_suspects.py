@@ -82,6 +82,18 @@ async def test_a_job_that_kills_its_worker_even_before_it_begins_does_so_ten_tim
     assert as_it_is(await store.job(job_id)) == (Status.FAILED, Reason.WORKER_LOST, 2)
 
 
+async def test_a_job_that_was_lost_once_and_has_attempts_left_is_no_suspect_and_its_next_loss_counts(
+    bench: Bench,
+) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(max_attempts=3))
+    for attempt in (1, 2):
+        (got,) = await claim(store, worker="dies", begins=True)
+        assert (got.attempt, got.more) == (attempt, {})
+        await reap_all(store)
+        assert as_it_is(await store.job(job_id)) == (Status.PENDING, Reason.WORKER_LOST, attempt)
+
+
 async def test_a_suspect_that_was_lost_does_not_begin(bench: Bench) -> None:
     store = bench.store()
     await suspect_of(bench, store)

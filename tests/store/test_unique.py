@@ -4,14 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, reap_all, submit
+from builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
 from servers import Bench
 from unique_keys import holder, refused, unique
 
 from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
 from workron.listing import JobFilter
-from workron.models import NewArray, Outcome, Reason, Status
+from workron.models import Dependency, NewArray, Outcome, Reason, Status, When
 from workron.policy import Policy
 from workron.store import Store
 
@@ -272,3 +272,61 @@ async def test_a_conflict_is_a_conflict(store: Store) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     with pytest.raises(Conflict, match=f"job {first} holds the unique key k"):
         await submit(store, new_job(unique=unique()))
+
+
+async def test_a_task_is_run_again_while_its_own_array_holds_the_key(store: Store, bench: Bench) -> None:
+    """It would be refused in favour of its own array."""
+    (first,) = await submit(store, new_job(unique=unique(), array=NewArray(ids.new_id(), 2), max_attempts=1))
+    (task,) = await claim(store)
+    await finish(store, task, FAILURE)
+    await store.retry(task.id)
+    assert (await store.job(task.id)).status is Status.PENDING
+    assert await holder(bench) == f"{first} 1"
+
+
+@pytest.mark.parametrize("until", ["started", "finished"])
+async def test_a_key_whose_ttl_has_passed_is_not_taken_again_by_a_job_that_has_not_run(
+    store: Store, bench: Bench, until: str
+) -> None:
+    (parent,) = await submit(store, new_job(queue="parents"))
+    await submit(store, new_job(unique=unique(until=until), depends_on=after(parent)))
+    await bench.client.delete(bench.keys.unique("k"))  # as if its time had come
+    (got,) = await claim(store, queues=["parents"])
+    await finish(store, got)
+    assert await holder(bench) is None
+
+
+async def test_a_key_until_finished_whose_ttl_has_passed_is_not_taken_again_after_an_attempt(
+    store: Store, bench: Bench
+) -> None:
+    await submit(store, new_job(unique=unique()))
+    (got,) = await claim(store)
+    await bench.client.delete(bench.keys.unique("k"))  # as if its time had come
+    await store.attempts.release([(got.id, got.fence)])
+    assert await holder(bench) is None
+
+
+async def test_an_array_goes_on_with_its_tasks_although_its_key_is_taken(store: Store, bench: Bench) -> None:
+    """A task of the array that it follows runs again: its own task is wanted, and so is the array."""
+    first = new_job(array=NewArray(ids.new_id(), 2), max_attempts=1)
+    edge = Dependency(first.id, When.DONE, matching=True)
+    second = new_job(array=NewArray(ids.new_id(), 2), queue="behind", depends_on=(edge,), unique=unique())
+    await submit(store, first, second)
+    for outcome in (SUCCESS, FAILURE):
+        await finish(store, (await claim(store))[0], outcome)
+    await finish(store, (await claim(store, queues=["behind"]))[0])
+    assert (await store.job(second.id)).status is Status.FAILED
+    (other,) = await submit(store, new_job(unique=unique(), delay_ms=60_000))
+    await store.retry_tasks(first.id, [1])
+    await finish(store, (await claim(store))[0])
+    await finish(store, (await claim(store, queues=["behind"]))[0])
+    assert (await store.job(second.id)).status is Status.DONE
+    assert await holder(bench) == f"{other} 1"
+
+
+@pytest.mark.damaged
+async def test_a_job_whose_note_of_its_key_is_damaged_still_ends(store: Store, bench: Bench) -> None:
+    (job_id,) = await submit(store, new_job(unique=unique()))
+    await bench.client.hset(bench.keys.job(job_id), "unique", "nonsense")
+    await finish(store, (await claim(store))[0])
+    assert await bench.client.hget(bench.keys.job(job_id), "status") == b"done"
