@@ -54,7 +54,7 @@ async def test_no_two_keys_are_alike(store: Store) -> None:
 
 
 async def test_a_name_is_taken_until_its_key_is_revoked_or_has_expired(store: Store, wait_until: Any) -> None:
-    record, _ = await store.access.grant(NewKey("ci", READ, None, 50))
+    record, _ = await store.access.grant(NewKey("ci", READ, None, 1_000))
     with pytest.raises(Conflict):
         await store.access.grant(NewKey("ci", READ))
     await wait_until(lambda: has_expired(store, record.id))
@@ -156,7 +156,7 @@ async def test_the_server_that_revokes_a_key_does_not_take_it_any_more(
 
 
 async def test_a_key_is_not_good_beyond_its_time_because_it_is_remembered(clients: Clients, wait_until: Any) -> None:
-    client = await clients.knowing(await clients.key("read", ttl_ms=400))
+    client = await clients.knowing(await clients.key("read", ttl_ms=1_500))
     assert (await client.get("/queues")).status_code == 200
 
     async def refused() -> bool:

@@ -10,6 +10,8 @@ import pytest
 from simulation.plants import PLANTS, Edit
 from simulation.run import run
 
+pytestmark = pytest.mark.timeout(600)  # what a seed takes depends on nothing but the CPU
+
 ROOT = Path(__file__).parents[2]
 SEEDS = 200
 PARTS = 15
