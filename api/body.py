@@ -6,13 +6,15 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from api.large import LARGE, details_of, in_thread
+from api.large import LARGE, LISTS, details_of, in_thread
 from api.large import parse as parse_large
 from api.problems import InvalidFields
 from workron.errors import TooLarge
 
 Model = TypeVar("Model", bound=BaseModel)
 _JSON: Final = "application/json"
+MOST_OF_ONE: Final = 2 * 1024 * 1024
+"""Bytes of a body that is no submission and no list of attempts, whatever `max_body` is."""
 
 
 async def read(request: Request, limit: int) -> bytes:
@@ -47,17 +49,18 @@ def require_json(request: Request) -> None:
 
 async def optional(model: type[Model], request: Request, limit: int) -> Model:
     """Return the body as a model whose fields all have defaults; no body at all, of whatever type, is one too."""
-    raw = await read(request, limit)
+    raw = await read(request, min(limit, MOST_OF_ONE))
     if not raw.strip():
         return model()
     require_json(request)
-    return parse(model, raw)
+    return await parse_many(model, raw)
 
 
 async def required(model: type[Model], request: Request, limit: int) -> Model:
     """Return the JSON body as a model."""
     require_json(request)
-    return parse(model, await read(request, limit))
+    is_list = not LISTS.isdisjoint(model.model_fields)
+    return await parse_many(model, await read(request, limit if is_list else min(limit, MOST_OF_ONE)))
 
 
 def parse(model: type[Model], body: bytes) -> Model:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 from uuid import uuid4
 
 import orjson
@@ -30,6 +30,11 @@ MANY: Final = 500
 """Jobs of which an answer is made in a thread, and in pieces."""
 _MOST_MEMBERS: Final = 10_000
 """Of each array or object in a body, but for those that may have many."""
+_MOST_OF_ALL: Final = 50_000
+"""Members at any depth, of a body or of an item of its list: they are validated in one call. A result may be
+one array."""
+LISTS: Final = frozenset({"results", "data", "held"})
+"""What workers send of many attempts; a body has one of these."""
 _MOST_FAULTS: Final = 10_000
 """To look at one fault takes as long as to look at all of them: 5 s for two million."""
 _IN_PLACE: Final = uuid4().hex
@@ -87,16 +92,41 @@ async def in_thread(work: Callable[..., T], *args: Any, large: bool = True) -> T
 
 
 def parse(model: type[Model], raw: bytes) -> Model:
-    """Return the body as a model. One with a field `jobs` may have very many of them, and each job's array values."""
+    """Return the body as a model. One of its lists may have very many items, and each job's array values."""
     try:
         root = take_apart(raw)
         if root.is_array:
             _validated(model, b"[]", ())  # it says what it wants instead
-        jobs = root.member("jobs") if "jobs" in model.model_fields else None
-        many = jobs is not None and jobs.is_array
-        found: Model = _with_jobs(model, root, jobs) if jobs and many else _parse_one(model, root, ())
+        if "jobs" in model.model_fields and (jobs := root.member("jobs")) and jobs.is_array:
+            return cast(Model, _with_jobs(model, root, jobs))
+        for name in LISTS & model.model_fields.keys():
+            if (items := root.member(name)) and items.is_array:
+                return cast(Model, _with_items(model, root, items, name))
+        return cast(Model, _parse_one(model, root, ()))
     except NoJsonError as error:
         raise InvalidFields([{"loc": (), "msg": f"Invalid JSON: {error}"}]) from None
+
+
+def _with_items(model: type[BaseModel], root: Node, node: Node, name: str) -> Any:
+    """Validate the items of a list slice by slice."""
+    _limit(root, (), node)
+    head = _validated(model, _replaced(root, node, b"[]"), ())
+    if getattr(head, name):  # there were more than one of this name
+        return head
+    field = model.model_fields[name]
+    most = next(limit.max_length for limit in field.metadata if hasattr(limit, "max_length"))
+    return head.model_copy(update={name: _items_of(node, _item_of(model, name), name, most)})
+
+
+def _items_of(node: Node, item: type[BaseModel], name: str, most: int) -> list[Any]:
+    found: list[Any] = []
+    for part in node.parts:
+        if isinstance(part, Node):
+            found.append(_parse_one(item, part, (name, len(found))))
+        else:
+            found += _validated(_list_of(item), node.wrapped(part), (name,), len(found))
+        if len(found) > most:
+            raise _too_long((name,), most)
     return found
 
 
@@ -106,16 +136,7 @@ def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
     head = _validated(model, _replaced(root, jobs, orjson.dumps([{"command": _IN_PLACE}])), ())
     if head.jobs[0].command != _IN_PLACE:  # there were more than one of this name
         return head
-    found: list[NewJob] = []
-    item = _item_of(model)
-    for part in jobs.parts:
-        if isinstance(part, Node):
-            found.append(_parse_one(item, part, ("jobs", len(found))))
-        else:
-            found += _validated(_list_of(item), jobs.wrapped(part), ("jobs",), len(found))
-        if len(found) > MOST_JOBS:
-            raise _too_long(("jobs",), MOST_JOBS)
-    many = head.model_copy(update={"jobs": found})
+    many = head.model_copy(update={"jobs": _items_of(jobs, _item_of(model, "jobs"), "jobs", MOST_JOBS)})
     try:
         many.check()
     except ValueError as error:
@@ -128,7 +149,7 @@ def _parse_one(model: type[BaseModel], root: Node, place: tuple[str | int, ...])
     array = root.member("array") if issubclass(model, NewJob) else None
     values = array.member("values") if array is not None and not array.is_array else None
     if values is None or not values.is_array:
-        _limit(root, place)
+        _limit(root, place, most=_MOST_OF_ALL if "result" in model.model_fields else _MOST_MEMBERS)
         return _validated(model, root.raw[root.start : root.end], place)
     _limit(root, place, values)
     new = _validated(model, _replaced(root, values, orjson.dumps([_IN_PLACE])), place)
@@ -153,19 +174,30 @@ def _values_of(node: Node, place: tuple[str | int, ...]) -> list[str]:
     return found
 
 
-def _limit(node: Node, place: tuple[str | int, ...], but: Node | None = None) -> None:
-    """Refuse what has more members than anything may have, before each of them is looked at."""
+def _limit(node: Node, place: tuple[str | int, ...], but: Node | None = None, most: int = _MOST_MEMBERS) -> int:
+    """Refuse what has more members than anything may have, before each of them is looked at; returns their number."""
     if node is but:
-        return
-    members = 0
+        return 0
+    members = below = 0
     for part in node.parts:
         if isinstance(part, Node):
             members += 1
-            _limit(part, (*place, part.name or members - 1), but)
+            below += _limit(part, (*place, part.name or members - 1), but, most)
         else:
-            members += len(node.load(part))
-        if members > _MOST_MEMBERS:
-            raise _too_long(place, _MOST_MEMBERS)
+            loaded = node.load(part)
+            members += len(loaded)
+            below += _members_in(loaded) - len(loaded)
+        if members > most:
+            raise _too_long(place, most)
+        if members + below > _MOST_OF_ALL:
+            raise _too_long(place, _MOST_OF_ALL)
+    return members + below
+
+
+def _members_in(value: Any) -> int:
+    if not isinstance(value, list | dict):
+        return 0
+    return len(value) + sum(map(_members_in, value.values() if isinstance(value, dict) else value))
 
 
 def _replaced(root: Node, node: Node, text: bytes) -> bytes:
@@ -197,9 +229,9 @@ def _too_long(place: tuple[str | int, ...], most: int) -> InvalidFields:
     return InvalidFields([{"loc": place, "msg": f"there should be at most {most:,} items"}])
 
 
-def _item_of(model: type[BaseModel]) -> type[NewJob]:
-    annotation = model.model_fields["jobs"].annotation
-    item: type[NewJob] = annotation.__args__[0]  # type: ignore[union-attr]
+def _item_of(model: type[BaseModel], name: str) -> type[BaseModel]:
+    annotation = model.model_fields[name].annotation
+    item: type[BaseModel] = annotation.__args__[0]  # type: ignore[union-attr]
     return item
 
 

@@ -61,7 +61,7 @@ end
 local own_key = P .. 'worker:' .. worker
 local answer = { 'BEAT', redis.call('HGET', own_key, 'drain') or '' }
 for at = 5, #ARGV, 2 do
-  answer[#answer + 1] = beat(ARGV[at], ARGV[at + 1])
+  answer[#answer + 1] = spare_others(ARGV[at], 'lost', beat, ARGV[at], ARGV[at + 1])
 end
 if about ~= '' then
   if redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms) > 0 then

@@ -144,7 +144,9 @@ local function check_walks(job)
       work_on_array(job.id)
       tell(job.id, 'stuck-walk', array_key(job.id), true)
     end
-    touch(job.id) -- it is brought to what its tasks demand
+    if not TERMINAL[job.status] then
+      touch(job.id) -- it is brought to what its tasks demand
+    end
   end
 end
 

@@ -29,7 +29,8 @@ end
 
 local answer = { 'OUTPUT' }
 for at = 1, #ARGV, 6 do
-  answer[#answer + 1] = store(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+  answer[#answer + 1] = spare_others(ARGV[at], 'lost', store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
+    ARGV[at + 4], ARGV[at + 5])
 end
 flush()
 return answer

@@ -7,9 +7,13 @@
 --
 -- Returns {"RELEASED", status | "LOST", …} in the order of `held`
 
+local function release(id, fence)
+  return give_back(id, meant_fence(id, fence)) or 'LOST'
+end
+
 local answer = { 'RELEASED' }
 for at = 1, #ARGV, 2 do
-  answer[#answer + 1] = give_back(ARGV[at], meant_fence(ARGV[at], ARGV[at + 1])) or 'LOST'
+  answer[#answer + 1] = spare_others(ARGV[at], 'LOST', release, ARGV[at], ARGV[at + 1])
 end
 flush()
 return answer

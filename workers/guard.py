@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +33,8 @@ _HEALTHY_S: Final = 10.0
 _START_S: Final = 20.0
 _STUCK_S: Final = 5.0
 """A guardian that has not caught up with reading for so long is replaced."""
+_LATELY: Final = 1000
+"""Ended attempts of which a new guardian looks for what they left: the one before may not have done so."""
 
 
 class Guardian:
@@ -52,6 +55,8 @@ class Guardian:
         self._exits: Exits
         self._folder: str | None = None
         self._held: dict[int, Held] = {}
+        self._lately: deque[int] = deque(maxlen=_LATELY)
+        """Fences of attempts that have ended."""
         self._pipe = -1
         self._ready = -1
         self._listening = False
@@ -122,6 +127,7 @@ class Guardian:
         What it started outside of its process group is killed too, with `sweep` at once.
         """
         if self._held.pop(fence, None) is not None:
+            self._lately.append(fence)
             self._say(f"{'sweep' if sweep else 'end'} {fence}\n")
             self.flush()
 
@@ -199,7 +205,7 @@ class Guardian:
         self._exits.watch(self.pid, self._on_exit)
 
     def _on_ready(self) -> None:
-        """Tell a new guardian what runs already, once it is there to act on it."""
+        """Tell a new guardian what runs already, and what has ended, once it is there to act on it."""
         is_ready = bool(os.read(self._ready, 16))
         self._close_ready()
         if not is_ready or self._closing:
@@ -210,6 +216,8 @@ class Guardian:
             self._say(f"begin {fence} {held.deadline!r}\n")
             if held.group is not None:
                 self._say(f"group {fence} {held.group}\n")
+        for fence in self._lately:
+            self._say(f"end {fence}\n")
         self.flush()
 
     def _on_exit(self) -> None:

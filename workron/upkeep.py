@@ -104,13 +104,16 @@ class Upkeep:
     async def promote(self, queues: Sequence[str] = ()) -> int | None:
         """Make due jobs pending, for a while; returns the ms until the next job is due, None if none is.
 
-        In `queues`, at most `ROUSED`, it also wakes who waits while a job could start, as their rates allow.
+        In `queues` it also wakes who waits while a job could start, as their rates allow.
         """
         ends_at = time.monotonic() + PROMOTED_S
-        _, more, due_ms = await self._scripts.promote(EDGES, queues[:ROUSED])
-        while more and time.monotonic() < ends_at:
-            _, more, due_ms = await self._scripts.promote(EDGES, ())
-        return due_ms if due_ms >= 0 else None
+        next_ms: list[int] = []
+        more, at = 1, 0
+        while at == 0 or (time.monotonic() < ends_at and (more or at < len(queues))):
+            _, more, due_ms = await self._scripts.promote(EDGES, queues[at : at + ROUSED])
+            at += ROUSED
+            next_ms.append(due_ms)
+        return min((due_ms for due_ms in next_ms if due_ms >= 0), default=None)
 
     async def rouse(self) -> int:
         """Renew lost wake-ups of some queues in which jobs wait, the next ones with each call; returns how many."""

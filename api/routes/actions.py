@@ -10,6 +10,7 @@ from api import body, idempotency, openapi, problems, rights, schemas
 from api.action_bodies import NewBulkAction
 from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import context_of
+from api.large import LARGE, in_thread
 from workron import ids
 from workron.errors import NotFound
 from workron.models import Idempotency
@@ -37,13 +38,13 @@ async def order_action(request: Request) -> Response:
     """Cancel, retry, delete or move all jobs that match, in the background; `GET` of its id tells how far it is."""
     context = context_of(request)
     body.require_json(request)
-    raw = await body.read(request, context.settings.max_body)
-    new = body.parse(NewBulkAction, raw)
+    raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
+    new = await body.parse_many(NewBulkAction, raw)
     caller = caller_of(request)
     if new.filter.queue is None:
         rights.use_all_queues(caller, "name one in the filter")
     rights.use_queues(caller, [queue for queue in (new.filter.queue, new.to and new.to.queue) if queue])
-    once = idempotency.of(request, raw)
+    once = await in_thread(idempotency.of, request, raw, large=len(raw) > LARGE)
     action = new.to_action(_id_of(once), once.fingerprint if once else "")
     document = schemas.action_document(await context.store.actions.order(action))
     note_targets(request, action.id)

@@ -68,11 +68,11 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
     Jobs that still run when the time is over are stopped and given back. A worker that has ended is not found any more.
     """
     context = context_of(request)
-    raw = await body.read(request, context.settings.max_body)
+    raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
     wish = Drain()
     if raw:
         body.require_json(request)
-        wish = body.parse(DrainTime, raw).wish()
+        wish = (await body.parse_many(DrainTime, raw)).wish()
     worker = await context.store.worker(worker_id)  # before it is told: an idle one has ended a moment later
     await context.store.attempts.drain(worker_id, wish)
     return schemas.json_response(schemas.worker_document(worker.asked_to_drain()), 202)

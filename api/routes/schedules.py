@@ -16,13 +16,14 @@ from starlette.responses import Response
 from api import body, idempotency, openapi, problems, rights, schemas
 from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import context_of
+from api.large import LARGE, in_thread
 from api.queries import StrictQuery
 from api.schedule_body import SCHEDULE_PATTERN, NewSchedule, expand
 from workron import ids
 from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreBroken, StoreUnavailable
-from workron.models import Submitted
+from workron.models import NewJob, Submitted
 from workron.schedules import occurrence
-from workron.schedules.models import Run, RunOutcome, Schedule
+from workron.schedules.models import Definition, Run, RunOutcome, Schedule
 from workron.schedules.plan import Kind
 
 router = APIRouter(route_class=ScopedRoute, tags=["schedules"])
@@ -74,11 +75,10 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     """Create a schedule, or replace it. What it has started goes on; what is due already fires as it says now."""
     context = context_of(request)
     body.require_json(request)
-    raw = await body.read(request, context.settings.max_body)
-    new = body.parse(NewSchedule, raw)
+    raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
+    new, definition, jobs = await in_thread(_said_in, raw, large=len(raw) > LARGE)
     caller = caller_of(request)
-    definition = new.definition(raw)
-    await rights.submit(context.store, caller, expand(definition).jobs)
+    await rights.submit(context.store, caller, jobs)
 
     def check(before: Schedule) -> None:
         if not rights.sees_schedule(caller, before):
@@ -195,6 +195,13 @@ async def _start(request: Request, name: str, key: str | None) -> tuple[Submitte
             continue
         return ran, at_ms
     raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+
+
+def _said_in(raw: bytes) -> tuple[NewSchedule, Definition, Sequence[NewJob]]:
+    """Return a schedule as it was sent, as it is kept, and the jobs that it starts."""
+    new = body.parse(NewSchedule, raw)
+    definition = new.definition(raw)
+    return new, definition, expand(definition).jobs
 
 
 def _see(request: Request, schedule: Schedule) -> None:

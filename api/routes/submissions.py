@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -21,6 +21,8 @@ from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
 from workron.errors import Forgotten, NotFound, TooLarge
 from workron.models import Job, Submitted
+
+Many = TypeVar("Many", NewJobs, NewWorkflow)
 
 router = APIRouter(route_class=ScopedRoute, tags=["submit"])
 
@@ -94,10 +96,7 @@ async def submit_jobs(request: Request) -> Response:
     raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
-        new = await body.parse_many(NewJobs, raw)
-        jobs = await in_thread(_independent, new.jobs, large=large)
-        await rights.submit(context.store, caller_of(request), jobs)
-        same = await in_thread(idempotency.of, request, raw, large=large)
+        _, jobs, same = await _allowed(request, raw, NewJobs, _independent)
         submitted = await context.store.submit(jobs, idempotency=same)
         note_targets(request, *submitted.ids)
         if (at_ms := submitted.stored_at_ms) is None:
@@ -121,14 +120,22 @@ async def submit_workflow(request: Request) -> Response:
     raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
-        new = await body.parse_many(NewWorkflow, raw)
-        jobs = await in_thread(_in_order, new.jobs, large=large)
-        await rights.submit(context.store, caller_of(request), jobs)
-        same = await in_thread(idempotency.of, request, raw, large=large)
+        new, jobs, same = await _allowed(request, raw, NewWorkflow, _in_order)
         submitted = await context.store.submit(
             jobs, workflow=new.name, as_workflow=True, on_failure=new.on_failure, idempotency=same
         )
         return await _workflow_answer(request, submitted, new, jobs)
+
+
+async def _allowed(
+    request: Request, raw: bytes, model: type[Many], to_jobs: Callable[[list[Any]], list[models.NewJob]]
+) -> tuple[Many, list[models.NewJob], models.Idempotency | None]:
+    """Return what was sent, and its jobs as the store knows them, which the caller may submit."""
+    large = len(raw) > LARGE
+    new = await body.parse_many(model, raw)
+    jobs = await in_thread(to_jobs, new.jobs, large=large)
+    await rights.submit(context_of(request).store, caller_of(request), jobs)
+    return new, jobs, await in_thread(idempotency.of, request, raw, large=large)
 
 
 async def _workflow_answer(

@@ -11,6 +11,16 @@ local LEASES = P .. 'leases'
 local SWEPT = 10 -- ended requests that are swept out of a queue's parked ones by each that is parked
 local PARKED_MS = 3600000 -- the least that those of a queue are kept
 
+-- A job's time has come. One of which something is damaged waits on, and holds up no other: the reapers' look puts it back.
+local function come_due(job)
+  redis.call('HSET', job_key(job.id), 'status', 'pending')
+  if not pcall(move, job, 'pending') then
+    redis.call('HSET', job_key(job.id), 'status', 'scheduled')
+    index(P .. 'due', job.id, false)
+    quarantine(job.id)
+  end
+end
+
 -- Make due jobs pending, and act on timers that have come; returns whether more are due.
 function promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
@@ -22,8 +32,7 @@ function promote(limit)
     elseif timer then
       ring_safely(timer, id)
     elseif job and job.status == 'scheduled' then
-      redis.call('HSET', job_key(member), 'status', 'pending')
-      move(job, 'pending')
+      come_due(job)
     else
       index(P .. 'due', member, false)
     end

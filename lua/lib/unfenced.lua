@@ -1,4 +1,4 @@
--- unfenced: reports that name no fence, from workers that know of none.
+-- unfenced: reports of workers that name no fence, as they know of none; and many in one call.
 
 -- Return the fence that a report means. In place of one it may have `safe`: the last attempt's, unless an earlier
 -- one of this run was lost or given back, for then its worker may be the one that reports; or `always`: the last attempt's
@@ -15,4 +15,15 @@ local function meant_fence(id, fence)
     redis.call('HSET', job_key(id), 'unfenced', '1')
   end
   return row[1] or row[2] or ''
+end
+
+-- Return what a function says to one of many reports; where something of its job is damaged, `otherwise`: the others are
+-- taken all the same.
+local function spare_others(id, otherwise, work, ...)
+  local ok, result = pcall(work, ...)
+  if ok then
+    return result
+  end
+  quarantine(id)
+  return otherwise
 end

@@ -17,6 +17,8 @@ from api.bodies import MoreJobs, NewJobs, NewWorkflow
 from api.job_body import NewJob
 from api.problems import InvalidFields
 from api.routes import submissions
+from api.work import NewClaims, NewExchange, NewHeartbeats, NewOutputs, Report
+from workron import ids
 from workron.errors import InvalidRequest
 
 BIG = "x" * 70_000
@@ -32,6 +34,11 @@ def jobs(size: int, **last: Any) -> dict[str, Any]:
     return {"jobs": made}
 
 
+def many_of(size: int, **fields: Any) -> list[dict[str, Any]]:
+    """What a worker says of many attempts."""
+    return [{"id": job_id, "fence": 7, **fields} for job_id in ids.new_ids(size)]
+
+
 VALUES = [f"v{n}" for n in range(20_000)]
 BODIES: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (NewJobs, jobs(3000)),
@@ -44,6 +51,10 @@ BODIES: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (NewJob, {"command": "true", "array": {"max_parallel": 3, "values": VALUES}}),
     (NewJob, {"argv": ["true", *VALUES[:9000]], "env": {"A": BIG}, "metadata": {"a": [[[[[[[[[[1]]]]]]]]]]}}),
     (NewJob, {"command": BIG, "array": {"values": ["a"]}}),
+    (NewExchange, {"worker_id": "w", "results": many_of(150, output={"text": BIG}, result={"a": [1] * 30_000})}),
+    (NewOutputs, {"data": many_of(150, output={"base64": "QUFB" * 1000})}),
+    (NewHeartbeats, {"worker": {"id": "w"}, "held": many_of(10_000)}),
+    (Report, {"result": [[1] * 9000] * 3}),
 ]
 
 
@@ -69,6 +80,7 @@ FAULTS: list[tuple[type[BaseModel], bytes]] = [
     (NewWorkflow, orjson.dumps({**jobs(3000), "on_failure": "never"})),
     (NewJob, orjson.dumps({"command": "x", "array": {"values": [*VALUES, "\0"]}})),
     (NewJob, orjson.dumps({"command": "x", "array": {"values": VALUES, "size": 3}})),
+    (NewOutputs, orjson.dumps({"data": [*many_of(149, output={"text": BIG}), {"id": "?", "fence": 1}]})),
 ]
 
 
@@ -97,6 +109,13 @@ def test_a_fault_is_told_with_its_place(model: type[BaseModel], raw: bytes) -> N
         (NewJobs, b'{"jobs":%b} x' % many('{"command":"true"}', 5000)),
         (NewJobs, b'{"jobs":%b}' % many('{"command":"true",}', 5000)),
         (NewJobs, many('{"command":"true"}', 5000)),
+        (NewClaims, b'{"worker_id":%b}' % many("0", 1_000_000)),
+        (NewClaims, b'{"worker_id":%b}' % many(f"[{','.join(['0'] * 9000)}]", 100)),
+        (NewClaims, orjson.dumps({f"{n}": 0 for n in range(200_000)})),
+        (NewOutputs, orjson.dumps({"data": many_of(151, output={"text": "x" * 1000})})),
+        (NewOutputs, b'{"data":%b}' % many("{}", 1_000_000)),
+        (NewOutputs, b'{"data":%b,"data":%b}' % (many("1", 20_000), many("2", 20_000))),
+        (Report, orjson.dumps({"result": [[1] * 9000] * 6})),
         (NewJobs, b" " * 70_000),
     ],
 )
@@ -175,6 +194,46 @@ async def test_a_large_submission_is_worked_on_beside_the_event_loop(
     assert gc.isenabled()
     refused = await client.post("/jobs/bulk", json=jobs(2000, command=1))
     assert (refused.status_code, gc.isenabled()) == (422, True)
+
+
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/exchange", {"worker_id": "w", "results": many_of(20, output={"text": BIG})}),
+        ("/outputs", {"data": many_of(20, output={"text": BIG})}),
+        ("/jobs/actions", {"action": "retry", "dry_run": True, "filter": {"error": BIG}}),
+        ("/jobs/0000000000000000000000/done", {"result": [[1] * 9000] * 5}),
+        ("/claims", {"worker_id": "w", "queues": [BIG]}),
+    ],
+)
+async def test_what_was_no_submission_was_read_on_the_event_loop_whatever_its_size(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str, document: Any
+) -> None:
+    """32 MB of nothing took up to twelve seconds, in which heartbeats were not answered."""
+    threads: list[threading.Thread] = []
+
+    def parse(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return large.parse(*args)
+
+    monkeypatch.setattr("api.body.parse_large", parse)
+    answer = await client.post(path, json=document)
+    assert answer.status_code in (200, 404, 422)
+    assert len(threads) == 1
+    assert threads != [threading.current_thread()]
+
+
+@pytest.mark.parametrize("bench", ["fake"], indirect=True)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/claims"), ("POST", "/jobs/actions"), ("POST", "/workers/w/drain"), ("PUT", "/schedules/s")],
+)
+async def test_what_says_one_thing_is_not_read_beyond_two_megabytes(
+    client: httpx2.AsyncClient, method: str, path: str
+) -> None:
+    answer = await client.request(method, path, json={"worker_id": "x" * body.MOST_OF_ONE})
+    assert answer.status_code == 413
 
 
 def test_garbage_was_not_collected_while_one_large_body_came_after_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,18 @@
 """One entry that was damaged by somebody else holds up nobody but its own job."""
 
+import asyncio
+
 import pytest
 from array_jobs import array_job, run_all, tasks_of
-from builders import after, claim, finish, jobs, new_job, submit
+from builders import WORKER, after, claim, finish, jobs, new_job, submit
 from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
 from workron import ids
 from workron.chunks import MAX_JOBS
 from workron.errors import StoreBroken, StoreUnavailable
-from workron.models import Status
+from workron.exchange import Kept
+from workron.models import Beat, OutputPatch, Status
 
 pytestmark = pytest.mark.damaged
 
@@ -164,3 +167,47 @@ async def test_what_is_no_object_of_a_job_was_raised_to_all_who_claimed_it(
     assert await claim(store) == []
     await store.attempts.finish([])
     assert (await store.job(job)).status is Status.FAILED
+
+
+async def test_a_due_array_with_a_damaged_key_stopped_all_claims(bench: Bench) -> None:
+    store = bench.store()
+    array, late = array_job(2), new_job(delay_ms=1)
+    array.delay_ms = 1
+    await store.submit([array])
+    await submit(store, late)
+    (waits,) = await submit(store, new_job())
+    counts = await bench.client.dump(bench.keys.array(array.id))
+    await bench.client.set(bench.keys.array(array.id), "x")
+    await asyncio.sleep(0.01)
+    assert {one.id for one in await claim(store, limit=5)} == {late.id, waits}
+    assert (await store.job(array.id)).status is Status.SCHEDULED
+    await bench.client.restore(bench.keys.array(array.id), 0, counts, replace=True)
+    await store.glance.look()
+    assert sorted(one.id for one in await claim(store, limit=5)) == tasks_of(array)
+
+
+async def test_an_array_that_had_ended_ran_on_when_one_of_its_counts_was_damaged(bench: Bench) -> None:
+    """The reapers' look took it for one of which a task runs again."""
+    store = bench.store()
+    array = array_job(2)
+    await store.submit([array])
+    await run_all(store)
+    await bench.client.hset(bench.keys.array(array.id), "done", "many")
+    await store.glance.look()
+    assert await bench.client.hmget(bench.keys.job(array.id), "status", "run") == [b"done", None]
+
+
+async def test_one_damaged_job_cost_its_worker_all_heartbeats_and_output(bench: Bench) -> None:
+    """The others were taken back as lost, and nothing that they wrote was kept."""
+    store = bench.store()
+    await submit(store, new_job(timeout_ms=60_000), new_job())
+    broken, fine = await claim(store, limit=2)
+    await bench.client.hset(bench.keys.job(broken.id), "started_at", "x")
+    await bench.client.hset(bench.keys.job(broken.id), "releases", "x")
+    await bench.client.rpush(bench.keys.output(broken.id, str(broken.fence)), "x")
+    held = [(one.id, one.fence) for one in (broken, fine)]
+    beats = (await store.attempts.heartbeat(WORKER, held)).attempts
+    assert beats == {broken.fence: Beat.LOST, fine.fence: Beat.OK}
+    patches = [(job_id, fence, OutputPatch(0, b"x", 1)) for job_id, fence in held]
+    assert await store.attempts.write_output(patches) == [Kept.LOST, Kept.STORED]
+    assert await store.attempts.release(held) == [None, Status.PENDING]

@@ -1,5 +1,6 @@
 """Queues that are paused, limited in how many run, or in how many start in a time."""
 
+import asyncio
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from servers import Bench
 from workron.errors import Conflict, NotFound
 from workron.models import NO_LIMIT, ClaimRequest, Outcome, QueueChange, Rate, Reason, Result, Status
 from workron.store import Store
+from workron.upkeep import ROUSED
 
 PAUSED = QueueChange(paused=True)
 RESUMED = QueueChange(paused=False)
@@ -125,6 +127,17 @@ async def test_no_more_jobs_start_in_a_time_than_may(store: Store) -> None:
     assert len(await claim(store, worker="w3", limit=5, wait=True)) == 2
     assert time.monotonic() - began >= 0.35
     assert len(await claim(store, worker="w4", limit=5, wait=True)) == 1
+
+
+async def test_of_many_queues_only_the_first_hundred_were_woken_as_their_rates_allow(store: Store) -> None:
+    """An API server asks for the queues of all that wait there; the others came with the reaper's rounds."""
+    await store.change_queue("default", QueueChange(rate=Rate(1, 50)))
+    await submit(store, *jobs(2))
+    await claim(store)
+    await parked(store, "w2")
+    await asyncio.sleep(0.06)
+    await store.upkeep.promote([*(f"before-{number}" for number in range(ROUSED)), "default"])
+    assert await woken(store) == "w2"
 
 
 async def test_held_jobs_are_not_looked_at(bench: Bench) -> None:

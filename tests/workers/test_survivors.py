@@ -71,6 +71,18 @@ async def test_what_a_command_left_survived_its_normal_end(
     await wait_until(lambda: marked(executor.guardian.token, 7) == [])
 
 
+async def test_what_a_command_left_survived_when_the_guardian_died_with_it(
+    executor: Executor, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    """The next guardian knew what ran, and nothing of what had just ended."""
+    attempt = start(executor, left("session", "exit 0", tmp_path), fence=7)
+    await started(executor, tmp_path, wait_until, 7)
+    os.kill(executor.guardian.pid or 0, signal.SIGSTOP)
+    assert (await attempt.wait()).exit_code == 0
+    os.kill(executor.guardian.pid or 0, signal.SIGKILL)
+    await wait_until(lambda: marked(executor.guardian.token, 7) == [])
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_had_left_session_and_environment_survived_the_timeout(
     executor: Executor, wait_until: WaitUntil, tmp_path: Path, way: str
