@@ -39,7 +39,7 @@ local function finish(id, fence, outcome, jitter, write)
     return { 'UNKNOWN', '' }
   end
   if job.status ~= 'running' or job.fence ~= fence then
-    if TERMINAL[job.status] and job.fence == fence then
+    if job.fence == fence then -- it has ended: one that waits has none
       return { 'RECORDED', job.status }
     end
     if job.ended_fence == fence then

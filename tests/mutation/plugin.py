@@ -58,7 +58,7 @@ class Mutation:
     ) -> None:
         self.texts = {name: LUA.joinpath(f"{name}.lua").read_text("utf-8") for name in files()}
         self.conditions = [found for name, text in self.texts.items() for found in conditions(name, text)]
-        wanted = [condition for condition in self.conditions if condition.file in names]
+        wanted = [condition for name in names for condition in self.conditions if condition.file == name]
         self.mutants = choose([mutant for condition in wanted for mutant in mutants_of(condition)])
         self.most_tests = most_tests
         self.seen = seen

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from array_jobs import array_job, run_all, tasks_of
-from builders import WORKER, after, claim, finish, jobs, new_job, submit
+from builders import SUCCESS, WORKER, after, claim, finish, jobs, new_job, submit
 from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
@@ -12,7 +12,7 @@ from workron import ids
 from workron.chunks import MAX_JOBS
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.exchange import Kept
-from workron.models import Beat, OutputPatch, Status
+from workron.models import Beat, OutputPatch, Result, Status, Verdict
 
 pytestmark = pytest.mark.damaged
 
@@ -211,3 +211,22 @@ async def test_one_damaged_job_cost_its_worker_all_heartbeats_and_output(bench: 
     patches = [(job_id, fence, OutputPatch(0, b"x", 1)) for job_id, fence in held]
     assert await store.attempts.write_output(patches) == [Kept.LOST, Kept.STORED]
     assert await store.attempts.release(held) == [None, Status.PENDING]
+
+
+async def test_the_result_of_a_damaged_job_is_told_as_broken_and_spares_those_beside_it(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(), new_job())
+    claims = await claim(store, limit=2)
+    await bench.client.rpush(bench.keys.output(claims[0].id, claims[0].fence), "x")
+    results = [Result(one.id, one.fence, SUCCESS, OutputPatch(0, b"x", 1)) for one in claims]
+    exchanged = await store.attempts.finish(results, worker="w1")
+    assert [one.verdict for one in exchanged.finished] == [Verdict.BROKEN, Verdict.ACCEPTED]
+    assert await bench.client.smembers(bench.keys.quarantine) == {claims[0].id.encode()}
+
+
+async def test_the_result_of_a_job_that_is_gone_is_told_as_unknown(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    (got,) = await claim(store)
+    await bench.client.delete(bench.keys.job(got.id))
+    assert (await finish(store, got)).verdict is Verdict.UNKNOWN
