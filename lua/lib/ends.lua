@@ -153,9 +153,6 @@ local function leave_list(job, longest)
       table.remove(new, at)
     end
   end
-  if #new == 0 then
-    pushes[list] = nil
-  end
   if redis.call('LLEN', list) <= longest then
     redis.call('LREM', list, '1', job.id)
   end

@@ -1,6 +1,7 @@
 """A pytest plugin in place of pytest's own loop: tests are collected once, then each change runs in a fork."""
 
 import functools
+import gc
 import hashlib
 import json
 import logging
@@ -24,7 +25,7 @@ LONGEST_S: Final = 15
 """What one test may take of a processor, besides ten times its usual: then the change has made a loop endless."""
 
 
-KILLERS: Final = 12
+KILLERS: Final = 3
 """So many of the tests that noticed the last changes are run first with the next one."""
 
 
@@ -73,6 +74,8 @@ class Mutation:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = [item for item in session.items if not _on_a_server(item)]
         share_one_runtime(name for name in self.texts if "/" not in name)
+        gc.collect()
+        gc.freeze()  # else each fork copies all pages as it goes over what was collected here
         evaluated = self._evaluated_by(items)
         began = time.monotonic()
         for number, mutant in enumerate(self.mutants, 1):

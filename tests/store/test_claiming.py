@@ -6,6 +6,7 @@ from builders import claim, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
+from workron.listing import JobFilter
 from workron.models import ClaimRequest, Concurrency, Status
 from workron.store import Store
 
@@ -71,6 +72,21 @@ async def test_an_entry_of_due_that_names_no_scheduled_job_starts_nothing_and_go
     assert await claim(store) == []
     assert await store.job(job_id) == before
     assert await bench.client.zrange(bench.keys.due, 0, -1) == []
+
+
+async def test_a_claim_looks_at_few_jobs_for_which_no_slot_is_free(bench: Bench) -> None:
+    """Each is as much work as many ids of jobs that have gone: a thousand of them took longer than a call may."""
+    store, pending = bench.store(), bench.keys.pending("default", 5)
+    await submit(store, *jobs(100, concurrency=Concurrency("k", 1)))
+    (running,) = await claim(store)
+    _, *held = [one.id for one in (await store.list_jobs(JobFilter(), limit=100)).jobs if one.id != running.id]
+    await bench.client.rpush(pending, *held)
+    looks = 0
+    while left := await bench.client.llen(pending):
+        assert await claim(store) == []
+        assert left - await bench.client.llen(pending) <= 50
+        looks += 1
+    assert looks >= 2
 
 
 # --- jobs that are too large to come together -------------------------------------------------------------------------
