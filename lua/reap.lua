@@ -62,7 +62,7 @@ local function rest_ms(job)
   local key = job_key(job.id) .. ':heartbeat'
   local holder = not overdue and redis.call('GET', key)
   local fence, own_ms = string.match(holder or '', '^%S+ (%d+) %d+ (%d+)$')
-  if not fence or fence ~= job.fence then
+  if fence ~= job.fence then
     return 0
   end
   local rest = redis.call('PTTL', key)

@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,7 +120,7 @@ class Mutation:
 
         Only where a condition was false can it matter that it, or what `and` and `or` connect in it, is true; unless
         what is left out does something. Closest are the tests where it had both values, or others of their files did;
-        then those that evaluate few conditions.
+        then those that evaluate few conditions; one of each file, then another one of each.
         """
         number = self.conditions.index(mutant.condition) + 1
         number = -number if mutant.value == "true" else number
@@ -134,7 +135,12 @@ class Mutation:
         if mutant.has_effects(self.texts[mutant.condition.file]):
             tests = [*tests, *(at for at in otherwise if at not in tests)]
         killers = [at for at in self._killers if at in tests]
-        return [*killers, *(at for at in sorted(tests, key=distance) if at not in killers)][: self.most_tests]
+        ranks: Counter[Path] = Counter()
+        spread: list[tuple[int, int]] = []
+        for at in sorted(set(tests) - set(killers), key=distance):
+            spread.append((ranks[items[at].path], at))
+            ranks[items[at].path] += 1
+        return [*killers, *(at for _, at in sorted(spread, key=itemgetter(0)))][: self.most_tests]
 
     def _remembered(self, lua: str) -> dict[str, "Watched"]:
         """Read what was seen by this run or an earlier one, if the scripts are still the same."""

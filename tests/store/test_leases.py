@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from builders import WORKER, claim, finish, new_job, reap_all, submit
 from conftest import WaitUntil
 from expiring import SOON, overrun
@@ -229,3 +230,35 @@ async def test_a_fence_grows_even_if_redis_forgets_the_last_one(bench: Bench) ->
     await bench.client.hset(bench.keys.meta, "fence", 5)
     (second,) = await claim(store)
     assert second.fence > first.fence
+
+
+async def heartbeat_of(bench: Bench, job_id: str, fence: int | str, ttl_ms: int) -> None:
+    """Have the lease be over, and a heartbeat stand there that says so and lives so long."""
+    now_s, _ = await bench.client.time()
+    await bench.client.set(bench.keys.heartbeat(job_id), f"w1 {fence} {now_s}000 30000", px=ttl_ms)
+    await bench.client.zadd(bench.keys.leases, {job_id: 1})
+
+
+async def rest_of_lease_ms(bench: Bench, job_id: str) -> float:
+    now_s, now_us = await bench.client.time()
+    return float(await bench.client.zscore(bench.keys.leases, job_id)) - now_s * 1000 - now_us / 1000
+
+
+async def test_a_heartbeat_of_another_attempt_keeps_no_lease(store: Store, bench: Bench) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await heartbeat_of(bench, job_id, int(got.fence) + 1, 30_000)
+    assert (await store.upkeep.reap()).requeued == 1
+
+
+@pytest.mark.parametrize(("ttl_ms", "rest_ms"), [(20_000, 20_000), (86_400_000, 30_000)])
+async def test_a_reaper_leaves_a_lease_no_longer_than_its_heartbeat_lives_nor_than_it_was_given(
+    store: Store, bench: Bench, ttl_ms: int, rest_ms: int
+) -> None:
+    """A heartbeat lives longer than it was given where the server's clock was ahead."""
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await heartbeat_of(bench, job_id, got.fence, ttl_ms)
+    assert (await store.upkeep.reap()).alive == 1
+    assert rest_ms - 10_000 < await rest_of_lease_ms(bench, job_id) <= rest_ms
+    assert rest_ms - 10_000 < await bench.client.pttl(bench.keys.heartbeat(job_id)) <= rest_ms
