@@ -75,7 +75,7 @@ end
 
 -- Until when a lease that is over is put off, because nobody looked while it ran; nil if it is not.
 local function put_off_until(till)
-  if not resumed_at or resumed_at > NOW or till % 1 ~= 0 or till >= resumed_at + lease_ms then
+  if not resumed_at or resumed_at > NOW or till % 1 ~= 0 then
     return nil
   end
   local later = math.min(math.max(till, paused_at) + resumed_at - paused_at, resumed_at + lease_ms)

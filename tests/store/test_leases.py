@@ -9,6 +9,7 @@ from conftest import WaitUntil
 from expiring import SOON, overrun
 from servers import USUAL, Bench
 
+from workron import ids
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
 from workron.policy import Policy
 from workron.store import Store
@@ -262,3 +263,39 @@ async def test_a_reaper_leaves_a_lease_no_longer_than_its_heartbeat_lives_nor_th
     assert (await store.upkeep.reap()).alive == 1
     assert rest_ms - 10_000 < await rest_of_lease_ms(bench, job_id) <= rest_ms
     assert rest_ms - 10_000 < await bench.client.pttl(bench.keys.heartbeat(job_id)) <= rest_ms
+
+
+@pytest.mark.parametrize("status", ["pending", "done", "gone"])
+async def test_a_lease_of_a_job_that_does_not_run_ends_nothing_and_goes(
+    store: Store, bench: Bench, status: str
+) -> None:
+    """A job that is done would end once more, or run again."""
+    (job_id,) = await submit(store, new_job())
+    if status == "done":
+        await finish(store, (await claim(store))[0])
+    before = await store.job(job_id)
+    await bench.client.zadd(bench.keys.leases, {ids.new_id() if status == "gone" else job_id: 1})
+    reaped = await store.upkeep.reap()
+    assert (reaped.requeued, reaped.ended, await store.job(job_id)) == (0, 0, before)
+    assert not await bench.client.exists(bench.keys.leases, bench.keys.quarantine)
+
+
+async def test_a_job_whose_worker_is_lost_before_its_timeout_has_not_timed_out(store: Store) -> None:
+    (job_id,) = await submit(store, new_job(timeout_ms=600_000))
+    await claim(store)
+    await reap_all(store)
+    assert (await store.job(job_id)).reason is Reason.WORKER_LOST
+
+
+@pytest.mark.damaged
+async def test_a_damaged_heartbeat_of_a_lease_that_is_too_long_spares_the_one_beside_it(bench: Bench) -> None:
+    store = bench.store()
+    broken, good = await submit(store, new_job(), new_job())
+    await claim(store, limit=2)
+    now_s, _ = await bench.client.time()
+    await bench.client.zadd(bench.keys.leases, dict.fromkeys((broken, good), (now_s + 86_400) * 1000))
+    await bench.client.delete(bench.keys.heartbeat(broken))
+    await bench.client.rpush(bench.keys.heartbeat(broken), "x")
+    await store.upkeep.reap()
+    assert await rest_of_lease_ms(bench, good) <= 30_000
+    assert await bench.client.smembers(bench.keys.quarantine) == {broken.encode()}
