@@ -185,3 +185,13 @@ async def test_of_many_workers_that_are_lost_the_last_ones_are_kept_and_none_tha
     assert "lost-0000" not in left
     assert len(left) == 1_000 + 2  # beside those that are not lost
     assert not await client.exists(bench.keys.worker("lost-0000"))
+
+
+async def test_workers_that_are_lost_are_shown_as_long_as_they_are_few_however_many_others_live(bench: Bench) -> None:
+    store, client, workers = bench.store(), bench.client, bench.keys.workers
+    await store.attempts.heartbeat(WORKER, [])
+    now_ms = int((await client.zscore(workers, WORKER.id)) or 0)
+    await client.zadd(workers, {f"lost-{number}": now_ms - 500_000 for number in range(20)})
+    await client.zadd(workers, {f"alive-{number}": now_ms + 600_000 for number in range(1_000)})
+    await store.upkeep.reap()
+    assert await client.zcard(workers) == 1_021
