@@ -83,8 +83,11 @@ async def test_a_claim_looks_at_few_jobs_for_which_no_slot_is_free(bench: Bench)
     await bench.client.rpush(pending, *held)
     looks = 0
     while left := await bench.client.llen(pending):
-        assert await claim(store) == []
-        assert left - await bench.client.llen(pending) <= 50
+        claimed = await store.attempts.claim(ClaimRequest("w1", ("default",), 1, f"once-{looks}", park_ms=60_000))
+        assert claimed.claims == ()
+        rest = await bench.client.llen(pending)
+        assert left - rest <= 50
+        assert (claimed.more, claimed.parked) == (rest > 0, rest == 0), "it waits for nothing while some are left"
         looks += 1
     assert looks >= 2
 
