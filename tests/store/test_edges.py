@@ -6,6 +6,7 @@ import pytest
 from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
+from workron import ids
 from workron.errors import Conflict, UnknownDependency
 from workron.models import Cancelled, NewJob, Outcome, Reason, Result, Status, When
 from workron.store import Store
@@ -246,3 +247,15 @@ async def test_the_cause_of_a_skipped_job_is_its_first_parent_that_failed_as_lon
     await store.retry(second.id)
     assert (await store.job(child.id)).caused_by is None
     assert (await store.job(child.id)).status is Status.BLOCKED
+
+
+@pytest.mark.damaged
+async def test_a_walk_to_jobs_that_are_gone_goes_on_and_notes_no_damage(store: Store, bench: Bench) -> None:
+    (parent,) = await submit(store, new_job())
+    (child,) = await submit(store, new_job(depends_on=after(parent)))
+    await bench.client.lpush(f"{bench.keys.job(parent)}:children", f"done:{ids.new_id()}")
+    await bench.client.rpush(bench.keys.propagate, ids.new_id())
+    await finish(store, (await claim(store))[0])
+    await store.upkeep.propagate()
+    assert (await store.job(child)).status is Status.PENDING
+    assert not await bench.client.exists(bench.keys.propagate, bench.keys.quarantine)
