@@ -20,11 +20,12 @@ local function walk(row)
   local what, place = string.match(row.walk, '^(%a+) (%d+)$')
   local made = tonumber(string.match(row.dropped or '', '%d+$') or row.made)
   made = row.follows and row.size or made
+  local retried = tonumber(redis.call('HGET', array_key(id), 'retried') or '') or 0
   local behind = math.min(tonumber(place) + limit, made)
   for at = tonumber(place), behind - 1 do
     if what == 'cancel' then
       cancel_task(head, row, at)
-    elseif what == 'retry' then
+    elseif what == 'retry' and at >= retried then
       retry_task(head, row, at)
     end
     if row.follows and what ~= 'cancel' then
@@ -32,7 +33,7 @@ local function walk(row)
     end
   end
   if behind >= made then
-    redis.call('HDEL', array_key(id), 'walk')
+    redis.call('HDEL', array_key(id), 'walk', 'retried')
     return false
   end
   redis.call('HSET', array_key(id), 'walk', what .. ' ' .. int(behind))

@@ -89,12 +89,17 @@ local function follow(follower, when, place, status)
   end
 end
 
--- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first.
+-- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first. A
+-- retry does not go once more to the tasks that it has come past: `retried`.
 function FOLLOWS.all(follower)
-  local walk = redis.call('HGET', array_key(follower), 'walk') or 'follow 0'
-  local what = string.match(walk, '^%a+')
+  local walk, retried = unpack(redis.call('HMGET', array_key(follower), 'walk', 'retried'))
+  local what, place = string.match(walk or 'follow 0', '^(%a+) (%d+)$')
+  if what == 'retry' then
+    retried = math.max(tonumber(place), tonumber(retried or '') or 0)
+    redis.call('HSET', array_key(follower), 'retried', int(retried))
+  end
   if what ~= 'cancel' then
-    redis.call('HSET', array_key(follower), 'walk', what .. ' 0')
+    redis.call('HSET', array_key(follower), 'walk', (what or 'follow') .. ' 0')
   end
   work_on_array(follower)
 end

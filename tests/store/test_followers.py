@@ -235,3 +235,24 @@ async def test_a_retry_of_one_task_while_its_array_is_cancelled_kept_the_array_f
     assert await store.retry_tasks(behind.id, [1]) == {"not_ended": 1}
     await finish(store, runs)
     assert (await store.job(behind.id)).status is Status.CANCELLED
+
+
+async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: Store, bench: Bench) -> None:
+    """What the array follows had told it something meanwhile: the retry began at its first task again."""
+    job = array_job(3)
+    (behind,) = followers(job, 1, When.FINISHED)
+    await submit(store, job, behind)
+    await run_all(store)
+    await store.upkeep.propagate()
+    failed = await claim(store, queues=["behind"], limit=3)
+    await finish_all(store, failed, [BAD] * 3)
+    await store.retry(behind.id, (await store.job(behind.id)).run)
+    for one in await claim(store, queues=["behind"], limit=2):
+        await finish(store, one, BAD)
+    await bench.client.hset(bench.keys.array(behind.id), "walk", "retry 2")
+    await bench.client.rpush(bench.keys.array(job.id) + ":ended", "*")
+    await bench.client.rpush(bench.keys.propagate, f"follow:{job.id}")
+    await store.upkeep.propagate()
+    await store.upkeep.tidy()
+    states = [(await store.job(task)).status for task in tasks_of(behind)]
+    assert states == [Status.FAILED, Status.FAILED, Status.PENDING]
