@@ -51,9 +51,9 @@ class Patient:
     def key(self, name: str) -> str:
         return self.keys.prefix + name
 
-    async def faults(self, *, repair: bool = False) -> dict[str, str]:
+    async def faults(self, *, rebuild: bool = False) -> dict[str, str]:
         """Examine; returns what is wrong: the code, and what it is about."""
-        report = await self.store.doctor.examine(repair=repair)
+        report = await self.store.doctor.examine(rebuild=rebuild)
         return {fault.code: fault.about for fault in report.faults}
 
     async def run_to_the_end(self) -> None:

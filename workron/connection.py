@@ -80,6 +80,10 @@ def build_client(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
+def _not_begun(error: Exception) -> bool:
+    return isinstance(error, _NOT_BEGUN) or str(error).startswith("REBUILDING")
+
+
 def _translate(error: Exception) -> Exception:
     text = str(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
@@ -90,6 +94,10 @@ def _translate(error: Exception) -> Exception:
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
     if isinstance(error, NoScriptError):
         return error
+    if text.startswith("REBUILDING"):
+        return StoreUnavailable(
+            "all indexes are being rebuilt from the jobs (`workron doctor --rebuild`): wait a moment"
+        )
     hint = "; somebody has overwritten a key of ours" if text.startswith("WRONGTYPE") else ""
     return StoreBroken(f"Redis answered with an error: {text}{hint}", retry_after_s=5.0)
 
@@ -140,7 +148,7 @@ class Connection:
             return await lane.send(command)
         except (exceptions.RedisError, OSError) as error:
             failed = self._failed(error)
-            repeats = repeat or isinstance(error, _NOT_BEGUN)
+            repeats = repeat or _not_begun(error)
             if not repeats or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
                 raise failed from error
         spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
@@ -239,7 +247,7 @@ class Connection:
                         return await run()
                     except (exceptions.RedisError, OSError) as error:
                         last = self._failed(error)
-                        repeats = repeat or isinstance(error, _NOT_BEGUN)
+                        repeats = repeat or _not_begun(error)
                         if not repeats or type(last) is not StoreUnavailable:
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret

@@ -25,6 +25,7 @@ class Keys:
         self.propagate: Final = f"{self.prefix}propagate"
         self.events: Final = f"{self.prefix}events"
         self.cancels: Final = f"{self.prefix}cancels"
+        self.gates: Final = f"{self.prefix}gates"
         self.quarantine: Final = f"{self.prefix}quarantine"
         self.api_keys: Final = f"{self.prefix}apikeys"
         self.audit: Final = f"{self.prefix}audit"

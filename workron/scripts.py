@@ -27,10 +27,12 @@ _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"claim", "finish", "begin", "heartbeat", "release", "cancel", "stop", "retry", "reap", "promote",
      "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "inspect", "survey", "look",
+     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "survey", "look", "rebuild",
      "revoke", "discard", "show", "follow"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
+_NEVER_PAUSED: Final = frozenset({"heartbeat", "parents", "survey", "rebuild", "show", "follow"})
+"""Allowed while `workron doctor --rebuild` holds up the others: they read, or renew what there is."""
 
 
 @functools.cache
@@ -53,7 +55,7 @@ class Script:
 
     @classmethod
     def load(cls, name: str, *, shebang: bool) -> "Script":
-        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses.
+        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses; `pause` behind the first, core.
 
         `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
         """
@@ -61,7 +63,10 @@ class Script:
         uses = _USES.search(body)
         if uses is None:
             raise ValueError(f"lua/{name}.lua does not say what it uses")
-        parts = [_text("lib", f"{part}.lua") for part in uses[1].split()]
+        names = uses[1].split()
+        if name not in _NEVER_PAUSED:
+            names.insert(1, "pause")
+        parts = [_text("lib", f"{part}.lua") for part in names]
         first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
         source = ((first if shebang else "") + "\n".join([*parts, body])).encode()
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
@@ -287,14 +292,14 @@ class Scripts:
     async def look(self, cursor: bytes, count: int) -> Any:
         return await self._run("look", cursor, count)
 
-    async def inspect(self, mend: bool, what: str, items: Sequence[Arg]) -> Any:
-        return await self._run("inspect", int(mend), what, *items, repeat=not mend)
+    async def survey(self, since: str, jobs: str | bytes, commands: Sequence[Arg]) -> Any:
+        return await self._run("survey", since, jobs, *commands)
 
     async def show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
         return await self._run("show", room, *ids, on=on)
 
-    async def survey(self, since: str, hash_name: Arg, ids: Sequence[Arg]) -> Any:
-        return await self._run("survey", since, hash_name, *ids)
+    async def rebuild(self, token: str, lease_ms: int, commands: Sequence[Arg]) -> Any:
+        return await self._run("rebuild", token, lease_ms, *commands)
 
     async def grant(self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]) -> Any:
         return await self._run("grant", key_id, name, ttl_ms, most, kept_ms, *fields)

@@ -4,7 +4,7 @@
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
     Store.actions    bulk actions: ordered by the API, worked off by the reaper
     Store.schedules  put, read, list, delete schedules               what the API and the reaper call
-    Store.doctor     examine, and repair                             what `workron doctor` calls
+    Store.doctor     examine, and rebuild                            what `workron doctor` calls
     Store.glance     look at some jobs in turn, and mend them        what the reaper calls
     Store.access     grant, revoke, find API keys                    what the API calls
     Store.record     what people did through the API                 what the API calls

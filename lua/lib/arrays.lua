@@ -46,7 +46,7 @@ local function array_row(array)
     'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows', 'dropped')
   local numbers = {}
   for i = 1, 11 do
-    numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see inspection
+    numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see look
   end
   return {
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],

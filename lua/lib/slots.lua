@@ -214,17 +214,9 @@ do
     return ok and first
   end
 
-  -- Have a pending job stand in its line, and one that does not wait leave it (see inspection).
+  -- Have a pending job stand in its line (see look).
   function SLOTS.join_line(job)
     wait(said_by(job.id), job, false)
-  end
-
-  function SLOTS.leave_line(name, queue, id)
-    if tonumber(redis.call('ZSCORE', waiting_of(name, queue), id) or 0) > 0 then
-      count(queue_key(queue), 'held', -1)
-    end
-    drop(name, queue, id)
-    touch(name)
   end
 
   -- Write what has changed of a key's counts in this call.

@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     process.wait(10)
 
 
-def test_it_says_what_is_wrong_and_repairs_it(alone: CommandLine, server: str) -> None:
+def test_it_says_what_is_wrong_and_rebuilds_it(alone: CommandLine, server: str) -> None:
     keys = Keys("default")
     with Redis.from_url(server) as redis:
         redis.zadd(keys.queues, {"default": 0})
@@ -42,15 +42,21 @@ def test_it_says_what_is_wrong_and_repairs_it(alone: CommandLine, server: str) -
     ran = alone("doctor", "--redis", server)
     assert ran.code == 1
     assert ran.out.startswith("2 faults\n")
-    for line in ("stray-member", "0355V5KZcf37V5oINfxPD7  in leases", "pending is 3, by 3 too much"):
+    for line in ("surplus", "0355V5KZcf37V5oINfxPD7  in leases", "pending is 3, not 0"):
         assert line in ran.out
-    assert "--repair" in ran.err
+    assert "--rebuild" in ran.err
 
-    ran = alone("doctor", "--repair", WORKRON_REDIS=server)
+    ran = alone("doctor", "--rebuild", WORKRON_REDIS=server)
     assert ran.code == 0
     assert ran.out.startswith("all is well\n")
     assert "mended: miscounted" in ran.out
     assert alone("doctor", "--redis", server, "-o", "json").document["faults"] == []
+
+
+def test_the_old_option_names_the_new_one(alone: CommandLine, server: str) -> None:
+    ran = alone("doctor", "--repair", "--redis", server)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--rebuild" in ran.err
 
 
 def test_where_no_redis_is_named_and_nothing_runs_it_says_so(alone: CommandLine) -> None:
@@ -70,7 +76,7 @@ def test_keys_of_another_version_are_not_touched(alone: CommandLine, server: str
     with Redis.from_url(server) as redis:
         redis.hset(keys.meta, "schema", 2)
         redis.zadd(keys.leases, {"0355V5KZcf37V5oINfxPD7": 5})
-        ran = alone("doctor", "--repair", "--redis", server)
+        ran = alone("doctor", "--rebuild", "--redis", server)
         assert (ran.code, ran.out) == (8, "")
         assert "version 2" in ran.err
         assert redis.zcard(keys.leases) == 1

@@ -9,7 +9,7 @@ from consistency import Audit
 from patient import Patient
 from servers import Bench
 
-from workron.doctor import KINDS, Mend
+from workron.doctor import KINDS
 from workron.models import Status
 
 Break = Callable[[Patient], Awaitable[object]]
@@ -81,6 +81,12 @@ async def ended_without_telling(patient: Patient) -> None:
     await patient.redis.delete(f"{patient.keys.job(patient.running)}:children")
 
 
+async def not_told_of_one_of_two(patient: Patient) -> None:
+    child = new_job(depends_on=after(patient.done, patient.pending))
+    await submit(patient.store, child)
+    assert await patient.redis.hset(patient.keys.parents(child.id), patient.done, "done")
+
+
 async def waits_for_one_that_is_gone(patient: Patient) -> None:
     edges = f"{patient.keys.job(patient.child)}:parents"
     await patient.redis.delete(edges)
@@ -123,8 +129,9 @@ async def hostile_edges(patient: Patient) -> None:
 async def two_tasks_ended_at_once(patient: Patient) -> None:
     """Say that all tasks of the array have ended, as a script does that breaks before the array itself."""
     await patient.redis.hset(patient.keys.job(patient.array.id), mapping={"status": "done", "finished_at": "5"})
-    await patient.redis.zrem(patient.keys.index("default", "blocked"), patient.array.id)
-    await patient.redis.zadd(patient.keys.index("default", "done"), {patient.array.id: 5})
+    for queue in ("default", None):
+        await patient.redis.zrem(patient.keys.index(queue, "blocked"), patient.array.id)
+        await patient.redis.zadd(patient.keys.index(queue, "done"), {patient.array.id: 5})
     await patient.redis.hincrby(patient.keys.queue("default"), "blocked", -1)
     await patient.redis.hincrby(patient.keys.queue("default"), "done", 1)
     await patient.redis.hincrby(patient.keys.meta, "waiting", -1)
@@ -157,49 +164,51 @@ async def a_task_gone(patient: Patient) -> None:
 
 
 BREAKS: list[tuple[str, Break]] = [
-    ("not-listed", removed_from("jobs", "pending")),
-    ("not-listed", removed_from("queue:default:done", "done")),
-    ("not-listed", removed_from("queue:default:failed", "failed")),
-    ("not-listed", removed_from("queue:default:blocked", "child")),
-    ("not-listed", deleted("queues")),
-    ("not-listed", by_another_order),
-    ("not-in-list", out_of_its_list),
-    ("not-in-line", out_of_its_line),
-    ("not-in-line", out_of_its_place),
-    ("no-lease", removed_from("leases", "running")),
-    ("no-slot", removed_from("concurrency:k:running", "slot")),
-    ("not-due", removed_from("due", "later")),
-    ("not-due", deleted("schedules:due")),
-    ("not-due", schedules_that_are_never_due),
-    ("not-due", field("schedule:nightly", "next", None)),
-    ("stuck-walk", told_nobody),
-    ("stuck-walk", stop_that_nobody_goes_on_with),
-    ("stale-edge", ended_without_telling),
-    ("unknown-child", deleted("job:{running}:children")),
-    ("parent-gone", waits_for_one_that_is_gone),
-    ("edge-gone", does_not_wait_for_one_of_two),
-    ("miscounted-edges", field("job:{child}", "broken", "1")),
-    ("unsettled", deleted("job:{child}:parents")),
-    ("unsettled", final_not_started),
-    ("stuck-array", two_tasks_ended_at_once),
-    ("jobs-gone", a_task_gone),
-    ("array-gone", deleted("array:{array.id}")),
+    ("missing", removed_from("jobs", "pending")),
+    ("missing", removed_from("queue:default:done", "done")),
+    ("missing", removed_from("queue:default:failed", "failed")),
+    ("missing", removed_from("queue:default:blocked", "child")),
+    ("missing", deleted("queues")),
+    ("missing", by_another_order),
+    ("missing", out_of_its_list),
+    ("missing", out_of_its_line),
+    ("missing", out_of_its_place),
+    ("missing", removed_from("leases", "running")),
+    ("missing", removed_from("concurrency:k:running", "slot")),
+    ("missing", removed_from("due", "later")),
+    ("missing", deleted("schedules:due")),
+    ("missing", schedules_that_are_never_due),
+    ("missing", field("schedule:nightly", "next", None)),
+    ("missing", told_nobody),
+    ("missing", stop_that_nobody_goes_on_with),
+    ("wrong-edge", ended_without_telling),
+    ("wrong-edge", not_told_of_one_of_two),
+    ("wrong-edge", deleted("job:{running}:children")),
+    ("wrong-edge", waits_for_one_that_is_gone),
+    ("wrong-edge", does_not_wait_for_one_of_two),
+    ("wrong-edge", field("job:{child}", "broken", "1")),
+    ("wrong-edge", deleted("job:{child}:parents")),
+    ("stuck", final_not_started),
+    ("stuck", two_tasks_ended_at_once),
+    ("miscounted", a_task_gone),
+    ("miscounted", deleted("array:{array.id}")),
     ("wrong-type", written("array:{array.id}", "x")),
-    ("stray-member", hostile_queue),
-    ("stray-member", hostile_turn),
-    ("stray-member", lambda patient: patient.redis.sadd(patient.keys.array_skips(patient.array.id), "x")),
-    ("stray-member", added_to("leases", "pending")),
-    ("stray-member", added_to("due", "done")),
-    ("stray-member", added_to("due", "deadline nobody")),
-    ("stray-member", added_to("queue:default:done", "failed")),
-    ("stray-member", added_to("jobs", "nobody")),
-    ("stray-member", added_to("schedules", "nobody")),
-    ("stray-member", added_to("concurrency:k:waiting:default", "done")),
-    ("leaked-slot", added_to("concurrency:k:running", "done")),
-    ("held-up", held_and_forgotten),
-    ("leaked-lock", written("unique:other", "{done} 1")),
-    ("orphan", written("job:0000000000000000000000:output:5", "what was said")),
-    ("orphan", written("job:{done}:output:5", "what was said")),
+    ("surplus", hostile_queue),
+    ("surplus", hostile_turn),
+    ("surplus", lambda patient: patient.redis.sadd(patient.keys.array_skips(patient.array.id), "x")),
+    ("surplus", added_to("leases", "pending")),
+    ("surplus", added_to("due", "done")),
+    ("surplus", added_to("due", "deadline nobody")),
+    ("surplus", added_to("queue:default:done", "failed")),
+    ("surplus", added_to("jobs", "nobody")),
+    ("surplus", added_to("schedules", "nobody")),
+    ("surplus", added_to("concurrency:k:waiting:default", "done")),
+    ("surplus", added_to("concurrency:k:running", "done")),
+    ("missing", held_and_forgotten),
+    ("missing", field("concurrency:k", "limit", None)),
+    ("surplus", written("unique:other", "{done} 1")),
+    ("surplus", written("job:0000000000000000000000:output:5", "what was said")),
+    ("surplus", written("job:{done}:output:5", "what was said")),
     ("no-ttl", written("unique:u", "{unique} 1")),
     ("no-ttl", written("idempotency:a:b", "print {done} 1")),
     ("wrong-type", written("queue:default:cancelled", "x")),
@@ -218,21 +227,21 @@ BREAKS: list[tuple[str, Break]] = [
     ("malformed", field("concurrency:k", "jobs", "many")),
     ("malformed", field("concurrency:k", "front", str(2**60))),
     ("malformed", field("workflow:{workflow}", "pending", "many")),
-    ("malformed", field("workflow:{workflow}", "size", "many")),
-    ("malformed", field("workflow:{workflow}", "size", "3")),
-    ("malformed", field("workflow:{workflow}", "done", "5")),
+    ("miscounted", field("workflow:{workflow}", "size", "many")),
+    ("miscounted", field("workflow:{workflow}", "size", "3")),
+    ("miscounted", field("workflow:{workflow}", "done", "5")),
     ("malformed", field("workflow:{workflow}", "final", "{done}")),
-    ("malformed", field("array:{array.id}", "size", "many")),
-    ("malformed", field("array:{array.id}", "size", None)),
-    ("malformed", field("array:{array.id}", "made", "0")),
-    ("malformed", field("array:{array.id}", "made", str(2**60))),
-    ("malformed", field("array:{array.id}", "pending", "many")),
-    ("malformed", field("array:{array.id}", "done", "many")),
-    ("malformed", field("array:{array.id}", "parallel", "0")),
-    ("malformed", field("array:{array.id}", "walk", "round")),
-    ("malformed", hostile_edges),
-    ("ungated", field("queue:default", "max_running", "2")),
-    ("fence-behind", field("meta", "fence", "5")),
+    ("miscounted", field("array:{array.id}", "size", "many")),
+    ("miscounted", field("array:{array.id}", "size", None)),
+    ("miscounted", field("array:{array.id}", "made", "0")),
+    ("miscounted", field("array:{array.id}", "made", str(2**60))),
+    ("miscounted", field("array:{array.id}", "pending", "many")),
+    ("miscounted", field("array:{array.id}", "done", "many")),
+    ("miscounted", field("array:{array.id}", "parallel", "0")),
+    ("missing", field("array:{array.id}", "walk", "round")),
+    ("wrong-edge", hostile_edges),
+    ("missing", field("queue:default", "max_running", "2")),
+    ("missing", field("meta", "fence", "5")),
     ("quarantined", lambda patient: patient.redis.sadd(patient.keys.quarantine, patient.done)),
 ]
 
@@ -245,7 +254,7 @@ async def test_what_was_broken_is_found_and_mended_and_all_jobs_end(bench: Bench
     await damage(patient)
     assert code in await patient.faults()
     assert code in await patient.faults(), "looking has mended it"
-    assert await patient.faults(repair=True) == {}
+    assert await patient.faults(rebuild=True) == {}
     assert await patient.faults() == {}
     await patient.run_to_the_end()
     assert await patient.faults() == {}
@@ -253,14 +262,14 @@ async def test_what_was_broken_is_found_and_mended_and_all_jobs_end(bench: Bench
 
 
 def test_each_fault_that_is_mended_has_a_test() -> None:
-    mended = {code for code, kind in KINDS.items() if kind.mend is Mend.SAFE}
+    mended = {code for code, kind in KINDS.items() if not kind.by_hand}
     assert mended == {code for code, _ in BREAKS}
 
 
 BY_HAND: list[tuple[str, Break]] = [
     ("damaged", field("job:{done}", "status", "whatever")),
-    ("workflow-gone", deleted("workflow:{workflow}")),
-    ("half-staged", field("job:{done}", "batch", "0" * 22)),
+    ("lost", deleted("workflow:{workflow}")),
+    ("lost", field("job:{done}", "batch", "0" * 22)),
     ("foreign", written("something", "else")),
 ]
 
@@ -271,8 +280,8 @@ async def test_what_nobody_can_know_is_found_and_left_alone(bench: Bench, code: 
     patient = await Patient(bench).build()
     await damage(patient)
     assert code in await patient.faults()
-    assert code in await patient.faults(repair=True)
-    assert KINDS[code].mend is Mend.BY_HAND
+    assert code in await patient.faults(rebuild=True)
+    assert KINDS[code].by_hand
 
 
 @pytest.mark.damaged
@@ -283,8 +292,8 @@ async def test_a_list_that_is_long_is_searched_to_its_end(bench: Bench) -> None:
     await store.submit([new_job(id=one) for one in ids])
     assert await bench.client.lrem(bench.keys.pending("default", 5), 1, ids[1200])
     (fault,) = (await store.doctor.examine()).faults
-    assert (fault.code, fault.about) == ("not-in-list", f"job {ids[1200]}")
-    report = await store.doctor.examine(repair=True)
+    assert (fault.code, fault.about) == ("missing", f"job {ids[1200]}")
+    report = await store.doctor.examine(rebuild=True)
     assert (len(report.mended), report.faults) == (1, ())
     assert await bench.client.lpos(bench.keys.pending("default", 5), ids[1200]) is not None
 
@@ -297,8 +306,8 @@ async def test_edges_of_a_job_with_very_many_are_looked_at(bench: Bench) -> None
     await submit(store, child)
     assert (await store.doctor.examine()).faults == ()
     await bench.client.delete(f"{bench.keys.job(parents[77])}:children")
-    assert [fault.code for fault in (await store.doctor.examine()).faults] == ["unknown-child"]
-    assert (await store.doctor.examine(repair=True)).faults == ()
+    assert [fault.code for fault in (await store.doctor.examine()).faults] == ["wrong-edge"]
+    assert (await store.doctor.examine(rebuild=True)).faults == ()
 
 
 @pytest.mark.damaged
@@ -307,7 +316,7 @@ async def test_a_broken_index_is_made_anew_from_the_jobs(bench: Bench) -> None:
     ids = await submit(store, *jobs(300))
     for key in (bench.keys.jobs, bench.keys.leases, bench.keys.pending("default", 5), bench.keys.queue("default")):
         await bench.client.set(key, "what?")
-    report = await store.doctor.examine(repair=True)
+    report = await store.doctor.examine(rebuild=True)
     assert report.faults == ()
     assert (await store.queue("default")).counts[Status.PENDING] == 300
     assert {one.id for one in await claim(store, limit=150)} <= set(ids)

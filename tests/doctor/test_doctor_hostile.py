@@ -13,7 +13,7 @@ async def test_a_job_with_edges_whose_key_has_another_type_did_not_let_the_docto
     patient = await Patient(bench).build()
     await bench.client.set(bench.keys.job(patient.child), "x")
     assert "wrong-type" in await patient.faults()
-    assert await patient.faults(repair=True) == {}
+    assert await patient.faults(rebuild=True) == {}
     await patient.run_to_the_end()
 
 
@@ -28,7 +28,7 @@ async def test_a_job_in_no_queue_did_not_let_the_doctor_finish(bench: Bench) -> 
 async def test_tasks_whose_array_is_gone_are_not_counted_against_it(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.delete(bench.keys.job(patient.array.id))
-    await patient.faults(repair=True)
+    await patient.faults(rebuild=True)
     assert await patient.faults() == {}
 
 
@@ -40,8 +40,8 @@ async def test_of_a_job_with_many_dependencies_one_that_is_not_waited_for_is_fou
     for one in await claim(store, limit=25):
         await finish(store, one)
     await bench.client.hdel(bench.keys.parents(child), parents[27])
-    assert [fault.code for fault in (await store.doctor.examine()).faults] == ["edge-gone"]
-    assert (await store.doctor.examine(repair=True)).faults == ()
+    assert [fault.code for fault in (await store.doctor.examine()).faults] == ["wrong-edge"]
+    assert (await store.doctor.examine(rebuild=True)).faults == ()
     for one in await claim(store, limit=4):
         await finish(store, one)
     assert (await store.job(child)).status is Status.BLOCKED
@@ -57,9 +57,9 @@ async def test_what_was_found_is_told_with_its_beginning_however_long_it_is(benc
     await bench.client.set(f"{bench.keys.prefix}idempotency:a:b", "x" * 3_000_000)
     await bench.client.zadd(bench.keys.leases, {"": 1})
     found = (await store.doctor.examine()).faults
-    assert {"leaked-lock", "malformed", "stray-member"} <= {fault.code for fault in found}
+    assert {"surplus", "malformed"} <= {fault.code for fault in found}
     assert max(len(fault.detail) for fault in found) <= 200
-    assert {fault.code for fault in (await store.doctor.examine(repair=True)).faults} == set()
+    assert {fault.code for fault in (await store.doctor.examine(rebuild=True)).faults} == set()
 
 
 @pytest.mark.damaged
@@ -69,8 +69,8 @@ async def test_a_schedule_that_has_forgotten_its_next_time_has_the_same_again(be
     before = await bench.client.hget(key, "next")
     await bench.client.hdel(key, "next")
     await bench.client.zrem(bench.keys.schedules_due, "nightly")
-    assert await patient.faults() == {"not-due": "schedule nightly"}
-    assert await patient.faults(repair=True) == {}
+    assert await patient.faults() == {"missing": "schedule nightly"}
+    assert await patient.faults(rebuild=True) == {}
     assert await bench.client.hget(key, "next") == before
     assert await bench.client.zscore(bench.keys.schedules_due, "nightly") == int(before)
 
@@ -82,4 +82,4 @@ async def test_a_schedule_that_has_forgotten_its_next_time_has_the_same_again(be
 async def test_a_schedule_that_can_not_be_read_is_told_of(bench: Bench, field: str, value: str) -> None:
     patient = await Patient(bench).build()
     await bench.client.hset(bench.keys.schedule("nightly"), field, value)
-    assert (await patient.faults(repair=True)).get("unreadable") == "schedule nightly"
+    assert (await patient.faults(rebuild=True)).get("unreadable") == "schedule nightly"

@@ -262,7 +262,7 @@ _add(
     doctor.doctor,
     _LOOK,
     "workron doctor",
-    "workron doctor --repair",
+    "workron doctor --rebuild",
     "workron doctor --redis redis://db.example:6379/0 -o json | jq .faults",
     cls=SettingsCommand,
 )

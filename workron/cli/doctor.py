@@ -23,17 +23,28 @@ _SHOWN: Final = 5
 
 def doctor(
     ctx: typer.Context,
-    repair: Annotated[bool, typer.Option("--repair", help="mend what can safely be mended, and look again")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="write all lists, indexes and counts that are wrong again from the jobs; other calls wait meanwhile",
+        ),
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", hidden=True)] = False,
     output: FormatOption = Format.TABLE,
 ) -> int:
-    """Recount all that is in Redis, on a live system too, and say what is wrong, why, and how it is mended.
+    """Recount all that is in Redis, on a live system too, and say what is wrong.
+
+    What is wrong was deleted or edited by somebody, or Redis has lost writes: no script leaves anything half done.
 
     Redis is the one that the settings name, else that of the `workron up` on this machine. Exit code 1: it has faults.
     """
-    report = asyncio.run(_examine(_with_redis(settings_of(ctx)), repair))
+    if repair:
+        raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)
+    report = asyncio.run(_examine(_with_redis(settings_of(ctx)), rebuild))
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
-    print_document(_document(report), output, lambda _: _print(report, repair))
+    print_document(_document(report), output, lambda _: _print(report, rebuild))
     if report.keys == 0:
         notice("no keys of this namespace are there: is it the right one, and the right Redis?")
     if report.uncounted:
@@ -54,14 +65,14 @@ def _with_redis(settings: "Settings") -> "Settings":
     return settings.model_copy(update={"redis": SecretStr(instance.redis)})
 
 
-async def _examine(settings: "Settings", repair: bool) -> "Report":
+async def _examine(settings: "Settings", rebuild: bool) -> "Report":
     from workron.errors import StoreBroken
     from workron.store import Store
 
     async with Store.connect(settings) as store:
         with suppress(StoreBroken):  # what says it has another type, as the report will say
             await store.check_version()
-        return await store.doctor.examine(repair=repair)
+        return await store.doctor.examine(rebuild=rebuild)
 
 
 def _document(report: "Report") -> dict[str, Any]:
@@ -85,13 +96,11 @@ def _fault(fault: "Fault") -> dict[str, Any]:
         "about": fault.about,
         "detail": fault.detail,
         "what": kind.what,
-        "cause": kind.cause,
-        "repair": kind.repair,
-        "mend": kind.mend,
+        "mend": kind.by_hand or "rebuild",
     }
 
 
-def _print(report: "Report", repair: bool) -> None:
+def _print(report: "Report", rebuild: bool) -> None:
     looked_at = f"{report.keys:,} keys, {report.jobs:,} of them jobs, in {report.seconds:.1f} s"
     if report.faults:
         heading, style = f"{len(report.faults):,} faults", "bold red"
@@ -113,8 +122,8 @@ def _print(report: "Report", repair: bool) -> None:
         print_card(f"mended: {faults[0].code}", "bold green", _facts(faults, mended=True))
     for faults in _by_code(report.faults):
         print_card(faults[0].code, "bold red", _facts(faults, mended=False))
-    if report.faults and not repair and any(fault.kind.mend == "safe" for fault in report.faults):
-        notice("`workron doctor --repair` mends what can safely be mended")
+    if report.faults and not rebuild and any(not fault.kind.by_hand for fault in report.faults):
+        notice("`workron doctor --rebuild` mends what follows from the jobs; claims and all other calls wait meanwhile")
 
 
 def _by_code(faults: "Sequence[Fault]") -> "list[list[Fault]]":
@@ -131,5 +140,5 @@ def _facts(faults: "Sequence[Fault]", *, mended: bool) -> Iterator[tuple[str, st
         yield "found", printable(f"{fault.about}  {fault.detail}".rstrip())
     if len(faults) > _SHOWN:
         yield "", f"and {len(faults) - _SHOWN:,} more (-o json names all)"
-    yield "cause", f"perhaps {kind.cause}"
-    yield "done" if mended else "repair", kind.repair
+    if not mended:
+        yield "mend", kind.by_hand or "workron doctor --rebuild"

@@ -1,13 +1,18 @@
-"""One examination: all keys, all counts, all lists that are long."""
+"""One examination: all keys, and all counts; and the rebuild of what is wrong."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import ne
 from typing import Final
 
+from workron import ids
 from workron.connection import Connection
-from workron.doctor.faults import Fault
-from workron.doctor.inspector import Inspector, text_of
+from workron.doctor.counts import Counts
+from workron.doctor.faults import Fault, text_of
+from workron.doctor.pause import Pause
+from workron.doctor.places import Place
+from workron.doctor.reading import Reader
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
 from workron.errors import InvalidRequest, StoreBroken
@@ -17,15 +22,16 @@ from workron.schedules.plan import times_of
 from workron.scripts import Scripts
 
 _TRIES: Final = 5
-_ROUNDS: Final = 5
-_LIST_PAGE: Final = 1000
-_HIDE_JOBS: Final = frozenset({"wrong-type", "unreadable", "damaged", "not-listed"})
+_ROUNDS: Final = 8
+_LEASE_S: Final = 60.0
+"""How long a rebuild that has died holds up the others."""
+_HIDE_JOBS: Final = frozenset({"missing", "wrong-type", "damaged"})
 """Where something like that was found, jobs may be missing from what is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an examination found. With repair: `mended` are faults that are gone now, `faults` those that are left."""
+    """What an examination found. With a rebuild: `mended` are faults that are gone, `faults` those that are left."""
 
     faults: tuple[Fault, ...]
     mended: tuple[Fault, ...]
@@ -39,28 +45,23 @@ class Report:
 
 
 class Doctor:
-    """Examines one namespace. Safe to run beside everything, also by several at once."""
+    """Examines one namespace. Safe to run at any time, also several at once."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
 
-    async def examine(self, *, repair: bool = False) -> Report:
-        """Look at everything. `repair`: mend what can be, and look again until nothing is left that can."""
+    async def examine(self, *, rebuild: bool = False) -> Report:
+        """Look at everything. `rebuild`: hold up all other calls first, and write what is missing or wrong."""
         began_s = time.monotonic()
-        mended: list[Fault] = []
-        for _ in range(_ROUNDS):
-            inspector = Inspector(self._scripts, mend=repair)
-            walk, uncounted = await self._look(inspector)
-            done = [fault for fault in inspector.faults if fault.mended]
-            mended += done
-            if not done:
-                break
+        mended = await self._rebuild() if rebuild else []
+        walk, uncounted = await self._look(Reader(self._connection, self._keys, self._scripts))
         rollbacks, rolled_back = await self._rollbacks()
+        left = {(one.code, one.about) for one in walk.found}
         return Report(
-            faults=tuple(_once(fault for fault in inspector.faults if not fault.mended)),
-            mended=tuple(_once(mended)),
+            faults=tuple(dict.fromkeys(walk.found)),
+            mended=tuple(dict.fromkeys(one for one in mended if (one.code, one.about) not in left)),
             keys=walk.keys,
             jobs=walk.jobs,
             seconds=time.monotonic() - began_s,
@@ -69,6 +70,25 @@ class Doctor:
             rolled_back=rolled_back,
         )
 
+    async def _rebuild(self) -> list[Fault]:
+        """Write what is missing, round by round: a job that is in its index again is counted then.
+
+        Each command is right by itself: a rebuild that dies has done some of it, and the next one does the rest.
+        """
+        pause = Pause(self._scripts, ids.new_id(), _LEASE_S)
+        mended: list[Fault] = []
+        await pause.begin()
+        try:
+            for _ in range(_ROUNDS):
+                walk, _ = await self._look(Reader(self._connection, self._keys, self._scripts, pause))
+                now = [replace(one, mended=True) for one in walk.found if not one.kind.by_hand]
+                mended += now
+                if not now:
+                    break
+        finally:
+            await pause.end()
+        return mended
+
     async def _rollbacks(self) -> tuple[int, str]:
         try:
             number, last = await self._connection.call("HMGET", self._keys.meta, "rollbacks", "rolled_back")
@@ -76,64 +96,42 @@ class Doctor:
             return 0, ""
         return int(number or 0), text_of(last or b"")
 
-    async def _look(self, inspector: Inspector) -> tuple[Walk, str]:
-        walk = Walk(self._connection, self._keys, inspector)
+    async def _look(self, reader: Reader) -> tuple[Walk, str]:
+        walk = Walk(self._keys, reader)
         await walk.run()
-        await self._look_at_schedules(walk.schedules, inspector)
-        if any(fault.code in _HIDE_JOBS for fault in inspector.faults):
+        await self._look_at_schedules(walk)
+        if any(one.code in _HIDE_JOBS for one in walk.found):
             return walk, "some jobs could not be found or read: mend that first"
         for _ in range(_TRIES):
             tally = Tally(self._connection, self._keys, self._scripts)
             try:
                 await tally.read_all()
-                wrong = [
-                    item for name in sorted(walk.counted | tally.names()) for item in await tally.wrong_counts(name)
-                ]
+                walk.found += await self._compare(reader, walk.counted, tally)
             except EventsLost:
                 continue
-            await inspector.ask("count", wrong)
-            await inspector.ask("totals", ["unsettled" if wrong else "settled"])
-            if not wrong:  # else they would be taken for what they are not
-                await inspector.ask("workflow", walk.workflows)
-            await self._search_long_lists(walk, tally, inspector)
             return walk, ""
         return walk, "more happens than can be followed: try again when less is going on"
 
-    async def _look_at_schedules(self, names: Sequence[str], inspector: Inspector) -> None:
+    async def _compare(self, reader: Reader, names: set[str], tally: Tally) -> list[Fault]:
+        counts, found = Counts(self._keys, tally, reader), list[Fault]()
+        for kind in ("array", "workflow", "concurrency", "queue"):  # arrays first: they have room in queues
+            for name in sorted(name for name in names | tally.names() if name.startswith(f"{kind}:")):
+                found += await reader.mended(await getattr(counts, kind)(name.partition(":")[2]))
+        return found or await reader.mended(await counts.totals())
+
+    async def _look_at_schedules(self, walk: Walk) -> None:
         """Find those that can't be read, and those that have forgotten when their next time is: their words say it."""
         book = ScheduleBook(self._connection, self._keys, self._scripts)
-        for name in names:
+        for name in walk.schedules:
             try:
                 schedule, _ = await book.look(name)
-                next_ms = schedule and times_of(schedule).after(schedule.last_at_ms or schedule.updated_at_ms)
+                since_ms = schedule and (schedule.last_at_ms or schedule.updated_at_ms)
+                next_ms = times_of(schedule).after(since_ms) if schedule and since_ms else None
             except (StoreBroken, InvalidRequest, ValueError, LookupError) as error:
-                inspector.add("unreadable", f"schedule {name}", f"put it anew: {error!s:.100}")
+                walk.found.append(Fault("unreadable", f"schedule {name}", f"{error!s:.100}"))
             else:
-                if (
-                    schedule
-                    and next_ms
-                    and not (schedule.definition.paused or schedule.next_at_ms or schedule.queued_at_ms)
-                ):
-                    await inspector.ask("occurrence", [f"{next_ms} {schedule.version} {name}"])
-
-    async def _search_long_lists(self, walk: Walk, tally: Tally, inspector: Inspector) -> None:
-        """Have pending jobs searched for that were not seen in the long lists of their queue, in two readings."""
-        for queue in {name.split(":")[1] for name in walk.long_lists}:
-            pending = set(tally.pending_in(queue))
-            for name in walk.long_lists * 2:
-                if name.split(":")[1] == queue and pending:
-                    pending -= await self._members(self._keys.prefix + name)
-            await inspector.ask("line", sorted(pending))
-
-    async def _members(self, key: str) -> set[str]:
-        """Read a list from its end, where nothing that is taken from its head makes a page miss some."""
-        found: set[str] = set()
-        place = -1
-        while page := await self._connection.call("LRANGE", key, place - _LIST_PAGE + 1, place):
-            found |= {text_of(one) for one in page}
-            place -= _LIST_PAGE
-        return found
-
-
-def _once(faults: Iterable[Fault]) -> Iterable[Fault]:
-    return dict.fromkeys(faults)
+                key, fields = self._keys.schedule(name), ("next", "queued", "paused", "version")
+                version = schedule.version.encode() if schedule else b""
+                mend = ("HSET", key, "next", next_ms or 0), ("ZADD", self._keys.schedules_due, next_ms or 0, name)
+                place = Place(("HMGET", key, *fields), partial(ne, [None, None, None, version]), mend)
+                await walk.ask([partial(walk.checks.stands, f"schedule {name}", [place] if next_ms else [])])

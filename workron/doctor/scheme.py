@@ -1,8 +1,6 @@
-"""The scheme of keys: of which type each is, whether it has to go by itself, and what is to be asked about it.
+"""The scheme of keys: of which type each is, whether it has to go by itself, and how it is looked at.
 
-Groups of a pattern: `item`, what `lua/inspect.lua` is asked about; `key` and `queue` of a part of a concurrency key;
-`counts`, the hash that counts what is in it; `child`, a job with edges to its parents; `pending`, a list of jobs;
-`array`, the one of a set of tasks.
+Groups of a pattern: `item`, what is looked at; `counts`, the hash that counts what is in it.
 """
 
 import re
@@ -15,19 +13,18 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Keys of one kind. `asks`: what `lua/inspect.lua` is asked about each."""
+    """Keys of one kind. `ask`: the check of each, `members`: whether each member is looked at."""
 
     pattern: re.Pattern[str]
     type: str
-    asks: tuple[str, ...] = ()
+    ask: str = ""
     lasts_ms: int = 0
     """How long one is given that has to have a time to live, and has none; 0: it need not have one."""
-    members: str = ""
-    """What is asked about each member of a set."""
+    members: bool = False
 
 
-def _shape(pattern: str, kind: str, *asks: str, lasts_ms: int = 0, members: str = "") -> Shape:
-    return Shape(re.compile(pattern, re.DOTALL), kind, asks, lasts_ms, members)
+def _shape(pattern: str, kind: str, ask: str = "", *, lasts_ms: int = 0, members: bool = False) -> Shape:
+    return Shape(re.compile(pattern, re.DOTALL), kind, ask, lasts_ms, members)
 
 
 _ID: Final = "[0-9A-Za-z]{22}"
@@ -37,35 +34,35 @@ _ENDED: Final = "blocked|done|failed|cancelled|skipped"
 SHAPES: Final = (
     _shape(rf"job:(?P<item>{_ID})", "hash", "job"),
     _shape(rf"job:{_ID}:heartbeat", "string", lasts_ms=60_000),
-    _shape(rf"(?P<item>job:(?P<child>{_ID}):parents)", "hash", "orphan"),
+    _shape(rf"(?P<item>job:{_ID}:parents)", "hash", "orphan"),
     _shape(rf"(?P<item>job:{_ID}:children)", "list", "orphan"),
     _shape(rf"(?P<item>job:{_ID}:output:\d+)", "string", "orphan"),
     _shape(rf"(?P<counts>queue:(?P<item>{_QUEUE}))", "hash", "queue"),
-    _shape(rf"(?P<pending>(?P<counts>queue:{_QUEUE}):pending:[1-9])", "list"),
-    _shape(rf"(?P<item>(?P<counts>queue:{_QUEUE}):(?:{_ENDED}))", "zset", members="member"),
+    _shape(rf"(?P<counts>queue:{_QUEUE}):pending:[1-9]", "list"),
+    _shape(rf"(?P<counts>queue:{_QUEUE}):(?:{_ENDED})", "zset", members=True),
     _shape(rf"(?P<counts>queue:{_QUEUE}):keys", "zset"),
     _shape(rf"queue:{_QUEUE}:parked", "zset", lasts_ms=_HOUR_MS),
     _shape(rf"queue:{_QUEUE}:starts", "list", lasts_ms=_HOUR_MS),
-    _shape(rf"(?P<item>jobs:(?:{_ENDED}))", "zset", members="member"),
+    _shape(rf"jobs:(?:{_ENDED})", "zset", members=True),
     _shape("queues:pending", "zset"),
-    _shape(r"(?P<item>queues|jobs|leases|due|batches|schedules|schedules:due|actions:open)", "zset", members="member"),
+    _shape(r"queues|jobs|leases|due|batches|schedules|schedules:due|actions:open", "zset", members=True),
     _shape("workers|actions|apikeys|arrays", "zset"),
     _shape(rf"apikey:{_ID}", "hash"),
     _shape("gates", "set"),
-    _shape("quarantine", "set", members="quarantined"),
-    _shape("meta", "hash"),
+    _shape("quarantine", "set", members=True),
+    _shape("(?P<item>meta)", "hash", "meta"),
     _shape("propagate", "list"),
     _shape("events|audit", "stream"),
     _shape("inbox:.+", "list", lasts_ms=_HOUR_MS),
     _shape("worker:.+", "hash", lasts_ms=_HOUR_MS),
     _shape(rf"batch:(?P<item>{_ID})", "hash", "batch"),
     _shape(rf"batch:{_ID}:(?:ids|reserved)", "list"),
-    _shape(rf"(?P<counts>workflow:(?P<item>{_ID}))", "hash", "workflow"),
+    _shape(rf"(?P<counts>workflow:{_ID})", "hash"),
     _shape(rf"workflow:{_ID}:jobs", "list"),
     _shape(rf"(?P<counts>(?P<item>array:{_ID}))", "hash", "orphan"),
-    _shape(rf"(?P<item>array:{_ID}:(values|followers|ended))", "list", "orphan"),
-    _shape(rf"(?P<item>array:{_ID}:skip)", "set", "orphan"),
-    _shape(rf"(?P<item>array:(?P<array>{_ID}):turns)", "zset", "orphan", members="turn"),
+    _shape(rf"(?P<item>array:{_ID}:(?:values|followers|ended))", "list", "orphan"),
+    _shape(rf"(?P<item>array:{_ID}:skip)", "set", "orphan", members=True),
+    _shape(rf"(?P<item>array:{_ID}:turns)", "zset", "orphan", members=True),
     _shape(rf"(?P<item>array:{_ID}:swept)", "string", "orphan"),
     _shape(rf"action:(?P<item>{_ID})", "hash", "action"),
     _shape(rf"action:{_ID}:sources", "list"),
@@ -78,8 +75,8 @@ SHAPES: Final = (
 )
 
 _PARTS: Final = (
-    _shape(r"concurrency:(?P<key>\S*):running", "zset", members="slot"),
-    _shape(rf"concurrency:(?P<key>\S*):waiting:(?P<queue>{_QUEUE})", "zset", members="waiting"),
+    _shape(r"concurrency:\S*:running", "zset", members=True),
+    _shape(rf"concurrency:\S*:waiting:{_QUEUE}", "zset", members=True),
     _shape("concurrency:.*:queues", "zset"),
 )
 _CONCURRENCY: Final = _shape("(?P<counts>concurrency:(?P<item>.*))", "hash", "concurrency")

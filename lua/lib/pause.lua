@@ -1,0 +1,12 @@
+-- pause: while all indexes are rebuilt from the jobs, nothing else changes (see rebuild). The loader puts this behind core in
+-- each script but those that may go on meanwhile: see workron/scripts.py.
+
+do
+  local row = redis.pcall('HMGET', KEYS[1], 'fence', 'gated', 'rebuilding') -- what claims read of it
+  if not row.err then
+    meta = row
+    if row[3] and NOW < (tonumber(string.match(row[3], '%d+$')) or 0) then
+      return redis.error_reply('REBUILDING all that is in Redis')
+    end
+  end
+end

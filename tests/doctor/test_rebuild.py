@@ -1,0 +1,123 @@
+"""`workron doctor --rebuild`: what waits meanwhile, what goes on, and what is left of one that dies."""
+
+import asyncio
+
+import pytest
+from builders import WORKER, claim, finish, jobs, new_job, submit
+from patient import Patient
+from servers import Bench
+
+from workron.doctor.pause import Pause
+from workron.errors import StoreBroken, StoreUnavailable
+from workron.keys import Keys
+from workron.models import Beat, Status
+from workron.scripts import Script, Scripts
+from workron.store import Store
+
+
+def pause_of(store: Store, lease_s: float = 60) -> Pause:
+    return Pause(store.doctor._scripts, "somebody", lease_s)
+
+
+async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Bench) -> None:
+    patient = await Patient(bench).build()
+    store = bench.store()
+    (running,) = await claim(store)
+    pause = pause_of(store)
+    await pause.begin()
+    store.doctor._connection.budget_s = 0.2  # a call gives up after that
+    before = await bench.client.hgetall(bench.keys.queue("default"))
+    for call in (
+        lambda: store.submit([new_job()]),
+        lambda: claim(store),
+        lambda: finish(store, running),
+        lambda: store.cancel(patient.pending),
+        lambda: store.upkeep.reap(),
+        lambda: store.glance.look(),
+    ):
+        with pytest.raises(StoreUnavailable, match="being rebuilt"):
+            await call()
+    assert await bench.client.hgetall(bench.keys.queue("default")) == before
+    assert (await store.job(running.id)).status is Status.RUNNING
+    beat = await store.attempts.heartbeat(WORKER, [(running.id, running.fence)])
+    assert beat.attempts == {running.fence: Beat.OK}
+    await pause.end()
+    store = bench.store()
+    assert (await finish(store, running)).status is Status.DONE
+    await patient.run_to_the_end()
+
+
+async def test_calls_that_may_not_be_made_twice_wait_for_the_end_of_the_pause(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    pause = pause_of(store)
+    await pause.begin()
+    claiming = asyncio.create_task(claim(store))
+    await asyncio.sleep(0.1)
+    await pause.end()
+    (claimed,) = await claiming
+    await finish(store, claimed)
+
+
+async def test_a_rebuild_that_died_holds_up_nobody_for_long(bench: Bench) -> None:
+    store = bench.store()
+    (job,) = await submit(store, new_job())
+    await bench.client.hset(bench.keys.meta, "rebuilding", "somebody 1")
+    assert [one.id for one in await claim(store)] == [job]
+    report = await store.doctor.examine(rebuild=True)
+    assert (report.faults, report.mended) == ((), ())
+    assert await bench.client.hget(bench.keys.meta, "rebuilding") is None
+
+
+async def test_a_rebuild_whose_pause_is_over_writes_nothing(bench: Bench) -> None:
+    store = bench.store()
+    pause = pause_of(store)
+    await pause.begin()
+    await bench.client.hset(bench.keys.meta, "rebuilding", "somebody 1")
+    with pytest.raises(StoreBroken, match="run it again"):
+        await pause.write([("SADD", bench.keys.queues, "x")])
+    assert not await bench.client.exists(bench.keys.queues)
+    await bench.client.delete(bench.keys.meta)
+
+
+@pytest.mark.damaged
+async def test_what_a_rebuild_that_died_has_left_the_next_one_mends(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = await Patient(bench).build()
+    for key in (bench.keys.jobs, bench.keys.due, bench.keys.pending("default", 5), bench.keys.queue("default")):
+        await bench.client.delete(key)
+    write, left = Pause.write, iter(range(2))
+
+    async def die(pause: Pause, commands: list[tuple[str | int, ...]]) -> None:
+        if next(left, None) is None:
+            raise OSError("killed")
+        await write(pause, commands[:3])
+
+    monkeypatch.setattr(Pause, "write", die)
+    with pytest.raises(OSError, match="killed"):
+        await patient.faults(rebuild=True)
+    monkeypatch.undo()
+    assert await patient.faults(rebuild=True) == {}
+    await patient.run_to_the_end()
+
+
+async def test_jobs_of_a_submission_that_is_not_admitted_yet_are_not_counted(bench: Bench) -> None:
+    store = bench.store()
+
+    async def admit_later(_: str) -> None: ...
+
+    store._submitter.admit_quietly = admit_later  # type: ignore[method-assign]
+    await store.submit(jobs(500))
+    report = await store.doctor.examine(rebuild=True)
+    assert (report.faults, report.mended) == ((), ())
+    await bench.store().upkeep.tidy()
+    assert (await store.queue("default")).counts[Status.PENDING] == 500
+
+
+def test_every_script_that_changes_something_waits() -> None:
+    scripts = Scripts(None, Keys("x"), shebang=False)  # type: ignore[arg-type]
+    scripts.load()
+    goes_on = {name for name, script in scripts._loaded.items() if b"REBUILDING all" not in script.source}
+    assert goes_on == {"follow", "heartbeat", "parents", "rebuild", "show", "survey"}
+    assert b"REBUILDING all" in Script.load("claim", shebang=True).source

@@ -1,0 +1,170 @@
+"""Checks of things, of what indexes name, and of keys by their names. See `workron/doctor/places.py`."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from workron.doctor import places
+from workron.doctor.faults import Ask, Fault, shown, text_of
+from workron.doctor.places import KINDS, Place, Row, number_of
+from workron.doctor.reading import Check, Steps
+from workron.keys import Keys
+
+_ENTRY: Final = re.compile(r"\S+ \S+ \d+ ?\S*|\S+ \d+ ?\S*")
+"""What an Idempotency-Key holds: see `lua/lib/submissions.lua` and `schedules.lua`."""
+_NAMES: Final = {"schedules": "schedule", "schedules:due": "schedule", "batches": "batch", "actions:open": "action"}
+"""Index → kind of what it names; others name jobs."""
+
+
+class Checks:
+    """Keys are given without their prefix. What is looked at later stays in the attributes."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._last_fence = 0
+        self.blocked: dict[str, int] = {}
+        """Jobs that wait for others, and about how many."""
+
+    def thing(self, kind: str, name: str) -> Check:
+        """Look whether a thing stands in all its places."""
+        read, places_of = KINDS[kind]
+        row = yield from read(self._keys, name)
+        return (yield from self.stands(f"{kind} {name}", places_of(self._keys, name, row)))
+
+    def stands(self, about: str, wanted: Iterable[Place]) -> Check:
+        wanted = [place for place in wanted if place.ok]
+        answers = yield [place.read for place in wanted]
+        return [
+            Fault(place.code, shown(about), self._detail(about, place.read, found), mend=place.mend)
+            for place, found in zip(wanted, answers, strict=True)
+            if place.ok and not place.ok(found)
+        ]
+
+    def _detail(self, about: str, read: Ask, found: object) -> str:
+        words = [str(word).removeprefix(self._keys.prefix) for word in read[1:] if str(word) not in about.split(" ")]
+        said = text_of(found) if isinstance(found, bytes) else str(found)
+        return shown(" ".join(words) + ("" if found in (None, 0) else f" is {said}"))
+
+    def job(self, job: str) -> Check:
+        """Look at a job."""
+        keys, about = self._keys, f"job {shown(job)}"
+        row = yield from places.job_row(keys, job)
+        if places.is_damaged(row):
+            [exists] = yield [("EXISTS", keys.job(job))]
+            said = {field: row.get(field) for field in ("status", "queue", "priority")}
+            return [Fault("damaged", about, shown(str(said)), mend=(("SADD", keys.quarantine, job),))] if exists else []
+        if "batch" in row and "state" not in row:
+            return [Fault("lost", about, f"its submission, {row['batch']}")]
+        if "batch" in row:
+            return []
+        found = yield from self.stands(about, [*places.job_places(keys, job, row), *self._fence(job, row)])
+        if row["status"] == "blocked":
+            many, named = yield [("HLEN", keys.parents(job)), ("HSTRLEN", keys.job(job), "depends_on")]
+            if many or named:
+                self.blocked[job] = max(many or 0, (named or 0) // 23 + 1)
+            if "final" in row and "workflow" in row and "size" not in row:
+                found.append(Fault("lost", about, f"its workflow, {row['workflow']}"))
+        return list(found)
+
+    def _fence(self, job: str, row: Row) -> Iterable[Place]:
+        """Yield what makes the last fence no lower than a job's, which, if it is none, its worker has lost."""
+        keys, text = self._keys, row.get("fence", "")
+        fence = number_of(text) if text.isdecimal() else None
+        if fence is None and ("fence" in row or row["status"] == "running"):
+            mend = ("HSET", keys.job(job), "fence", 0), ("DEL", keys.heartbeat(job))
+            yield Place(("HGET", keys.job(job), "fence"), lambda _: False, mend, "malformed")
+        elif fence is not None and row["status"] == "running":
+            self._last_fence = max(self._last_fence, fence)
+            last = ("HSET", keys.meta, "fence", self._last_fence)
+            yield Place(("HGET", keys.meta, "fence"), lambda found: (number_of(found) or 0) >= fence, (last,))
+
+    def member(self, index: str, member: str) -> Check:
+        """Look whether what an index names has its place there."""
+        key, keys = self._keys.prefix + index, self._keys
+        is_set = index == "quarantine" or index.endswith(":skip")
+        again: list[Ask] = []
+        if index == "queues":
+            belongs = bool(places.QUEUE.fullmatch(member))
+        elif parts := re.fullmatch(r"array:(\w+):(?:turns|skip)", index):
+            [size] = yield [("HGET", keys.array(parts[1]), "size")]
+            belongs = size is None or (member.isdecimal() and int(member) < (number_of(size) or 0))
+            again = [("ZADD", keys.arrays, 1, parts[1])]
+        elif index == "quarantine":
+            row = yield from places.job_row(keys, member)
+            belongs = "status" in row and places.is_damaged(row)
+        else:
+            parts = re.fullmatch(r"concurrency:(.*):(?:running|waiting:.+)", index, re.DOTALL)
+            again = [places.refill(keys, parts[1])] if parts else []
+            place = yield from self._has_place(key, member, *self._named(index, member))
+            belongs = bool(place)
+        [there] = yield [("SISMEMBER" if is_set else "ZSCORE", key, member)]
+        if belongs or there is None or (is_set and not there):
+            return []
+        code = "quarantined" if index == "quarantine" else "surplus"
+        mend = ("SREM" if is_set else "ZREM", key, member), *again
+        return [Fault(code, shown(member), f"in {shown(index)}", mend=mend)]
+
+    def _named(self, index: str, member: str) -> tuple[str, str]:
+        if index == "due" and member.startswith("refill "):
+            return "concurrency", member.removeprefix("refill ")
+        return _NAMES.get(index, "job"), member if index in _NAMES else member.rpartition(" ")[2]
+
+    def _has_place(self, key: str, member: str, kind: str, name: str) -> Steps:
+        """Return whether a thing has a place; one that is damaged is left where it is."""
+        read, places_of = KINDS[kind]
+        row = yield from read(self._keys, name)
+        if kind == "job" and row and places.is_damaged(row):
+            return True
+        return any(place.read[1:3] == (key, member) for place in places_of(self._keys, name, row))
+
+    def unique(self, name: str) -> Check:
+        """Look whether the holder of a unique key still needs it."""
+        key = self._keys.unique(name)
+        value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
+        holder = text_of(value or b"")
+        job = holder.partition(" ")[0]
+        row = yield from places.job_row(self._keys, job)
+        belongs = (
+            row.get("state") == "aborted"
+            or any(  # else it is being given up step by step
+                place.read[1:3] == (key, holder) for place in places.job_places(self._keys, job, row)
+            )
+        )
+        return (
+            []
+            if belongs or not exists
+            else [Fault("surplus", f"unique {shown(name)}", shown(holder), mend=(("DEL", key),))]
+        )
+
+    def idempotency(self, name: str) -> Check:
+        key = f"{self._keys.prefix}idempotency:{name}"
+        value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
+        if not exists or _ENTRY.fullmatch(text_of(value or b"")):
+            return []
+        return [Fault("malformed", f"idempotency {shown(name)}", shown(value or b""), mend=(("DEL", key),))]
+
+    def orphan(self, name: str) -> Check:
+        """Look whether the job is there that a key belongs to, and knows of it; or it goes by itself."""
+        key, parts = self._keys.prefix + name, name.split(":")
+        ttl, exists, outputs = yield [
+            ("PTTL", key),
+            ("EXISTS", self._keys.job(parts[1])),
+            ("HGET", self._keys.job(parts[1]), "outputs"),
+        ]
+        known = exists and (parts[2:3] != ["output"] or f" {parts[3]}:" in f" {text_of(outputs or b'')}")
+        return [Fault("surplus", name, "its job is gone", mend=(("UNLINK", key),))] if ttl == -1 and not known else []
+
+    def lasting(self, name: str, ms: int) -> Check:
+        """Look whether a key that has to go by itself does; it is given so long."""
+        key = self._keys.prefix + name
+        [ttl] = yield [("PTTL", key)]
+        return [Fault("no-ttl", shown(name), "", mend=(("PEXPIRE", key, ms),))] if ttl == -1 else []
+
+    def type(self, name: str, kind: str) -> Check:
+        """Look whether a key is of its type. One that is not is set aside, and made again from what jobs say."""
+        key = self._keys.prefix + name
+        [found] = yield [("TYPE", key)]
+        if found in {kind.encode(), b"none"}:
+            return []
+        said = f"a {text_of(found)} in place of a {kind}"
+        return [Fault("wrong-type", shown(name), said, mend=(("RENAME", key, f"{self._keys.prefix}set-aside:{name}"),))]

@@ -1,0 +1,63 @@
+"""Holds up all other calls that change something, while a rebuild looks and writes (`lua/rebuild.lua`)."""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+from workron.doctor.faults import Ask, bytes_of
+from workron.errors import StoreBroken
+from workron.scripts import Arg, Scripts
+
+T = TypeVar("T")
+_WRITES: Final = 200
+"""Commands of one call."""
+_NOTHING: Final[Ask] = ("TIME",)
+
+
+class Pause:
+    """A pause of `lease_s` that is renewed as long as the rebuild lives."""
+
+    def __init__(self, scripts: Scripts, token: str, lease_s: float) -> None:
+        self._scripts = scripts
+        self._token = token
+        self._lease_s = lease_s
+        self._held_at_s = 0.0
+
+    async def begin(self) -> None:
+        await self._call(self._lease_s, ())
+
+    async def go_on(self) -> None:
+        """Hold up the others for longer, if it is time."""
+        if time.monotonic() - self._held_at_s > self._lease_s / 6:
+            await self._call(self._lease_s, [_NOTHING])
+
+    async def write(self, commands: Iterable[Ask]) -> None:
+        for page in pages(commands, _WRITES):
+            await self._call(self._lease_s, page)
+
+    async def end(self) -> None:
+        await self._call(0, ())
+
+    async def _call(self, lease_s: float, commands: Iterable[Ask]) -> None:
+        match await self._scripts.rebuild(self._token, round(1000 * lease_s), flat(commands)):
+            case [b"TOO_LATE", 0]:
+                raise StoreBroken("the rebuild took so long between two writes that others went on: run it again")
+            case [b"TOO_LATE", _]:
+                raise StoreBroken("another rebuild is under way, or has died less than a minute ago")
+        self._held_at_s = time.monotonic()
+
+
+def pages(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while page := list(islice(rest, size)):
+        yield page
+
+
+def flat(commands: Iterable[Ask]) -> list[Arg]:
+    """Return commands as scripts take them: each as the number of its words, and the words."""
+    return [word for command in commands for word in (len(command), *packed(command))]
+
+
+def packed(command: Ask) -> list[Arg]:
+    return [bytes_of(word) if isinstance(word, str) else word for word in command]

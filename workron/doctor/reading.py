@@ -1,0 +1,222 @@
+"""Reads Redis on behalf of checks, and has what looks wrong read once more, as of one moment.
+
+A check is a generator: it yields commands, is sent their answers, and returns the faults it has found. Many run side by
+side, a call for each round. What moves while it is read looks wrong without being so: the commands of such a check are
+run again by one script, and what it finds by those answers is true.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Container, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Any, Final
+
+from workron.connection import Connection
+from workron.doctor.faults import Ask, Fault, text_of
+from workron.doctor.pause import Pause, flat, packed, pages
+from workron.errors import StoreBroken, StoreUnavailable
+from workron.keys import Keys
+from workron.scripts import Scripts
+
+Steps = Generator[Sequence[Ask], list[Any], Any]
+Check = Generator[Sequence[Ask], list[Any], list[Fault]]
+Maker = Callable[[], Check]
+
+SIDE_BY_SIDE: Final = 200
+_PAGE: Final = 1000
+SHORT: Final = 1000
+"""A list of so many is read each time; a longer one once."""
+_ENDS: Final = 5000
+"""So much of both ends of a list is searched as of one moment: it may have moved since it was read."""
+_TRIES: Final = 30
+_REREAD: Final = 20
+
+
+class Seen:
+    """Remembers very many members of lists in 16 MiB; of a million, it takes one in a million others for seen."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray(1 << 24)
+
+    def _places(self, item: tuple[str, str]) -> Iterator[tuple[int, int]]:
+        number = hash(item) & (1 << 64) - 1 | hash(item[::-1]) << 64
+        for shift in (0, 32, 64, 96):
+            place = number >> shift & (1 << 27) - 1
+            yield place >> 3, 1 << (place & 7)
+
+    def add(self, item: tuple[str, str]) -> None:
+        for place, bit in self._places(item):
+            self._bits[place] |= bit
+
+    def __contains__(self, item: tuple[str, str]) -> bool:
+        return all(self._bits[place] & bit for place, bit in self._places(item))
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """The members of one long list."""
+
+    seen: Seen
+    key: str
+
+    def __contains__(self, member: object) -> bool:
+        return (self.key, str(member)) in self.seen
+
+
+class Reader:
+    """Runs checks. With a pause nothing changes meanwhile: what is wrong need not be read twice, and is mended."""
+
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, pause: Pause | None = None) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._scripts = scripts
+        self.pause = pause
+        self._seen: Seen | None = None
+        self._long: dict[str, int] = {}
+        """Long lists, and how often they were read."""
+
+    async def ask(self, makers: Iterable[Maker], side_by_side: int = SIDE_BY_SIDE) -> list[Fault]:
+        """Run checks; returns what they have found."""
+        found: list[Fault] = []
+        for page in pages(makers, side_by_side):
+            running = [(make, *_begin(make)) for make in page]
+            while running:
+                answers = iter(await self.read([command for _, _, asked in running for command in asked]))
+                still, looked = [], list[Fault]()
+                for make, check, asked in running:
+                    wanted, ended = _go_on(check, [next(answers) for _ in asked])
+                    if wanted is not None:
+                        still.append((make, check, wanted))
+                    elif ended:
+                        looked += ended if self.pause else await self._confirm(make)
+                found += await self.mended(looked)
+                running = still
+        return found
+
+    async def mended(self, found: list[Fault]) -> list[Fault]:
+        """Put right what was found, while nothing else changes."""
+        if self.pause is not None and found:
+            await self.pause.write([command for one in found for command in one.mend])
+        return found
+
+    async def read(self, commands: Sequence[Ask]) -> list[Any]:
+        """Return the answers to commands, in their order; None also where a key has another type."""
+        lists = await self._lists(list(dict.fromkeys(str(one[1]) for one in commands if one[0] == "IN")))
+        scores: dict[str, list[str]] = defaultdict(list)  # of many members of a set, by one command
+        for command in commands:
+            if command[0] == "ZSCORE":
+                scores[str(command[1])].append(str(command[2]))
+        answers = await self._run(
+            [("ZMSCORE", key, *members) for key, members in scores.items()]
+            + [command for command in commands if command[0] not in {"ZSCORE", "IN"}]
+        )
+        rest = iter(answers[len(scores) :])
+        of_sets = {key: iter(answer or repeat(None)) for key, answer in zip(scores, answers, strict=False)}
+        return [
+            str(one[2]) in lists[str(one[1])]
+            if one[0] == "IN"
+            else next(of_sets[str(one[1])] if one[0] == "ZSCORE" else rest)
+            for one in commands
+        ]
+
+    async def at_once(self, commands: Sequence[Ask]) -> list[Any]:
+        """Return the answers to commands as of one moment."""
+        asked: list[Ask] = []
+        for command in commands:
+            asked += _search(*command[1:]) if command[0] == "IN" else [command]
+        [_, _, _, answers, *_] = await self._scripts.survey("-", "", flat(asked))
+        rest = iter(answers)
+        return [
+            self._is_in(str(one[1]), str(one[2]), list(islice(rest, 3))) if one[0] == "IN" else next(rest)
+            for one in commands
+        ]
+
+    async def scan(self, command: str, *key: str, match: str = "") -> AsyncIterator[list[str]]:
+        """Yield keys, or the members of a set, in pages."""
+        cursor, options = b"0", ("MATCH", match) if match else ()
+        while True:
+            [answer] = await self._run([(command, *key, text_of(cursor), *options, "COUNT", _PAGE)])
+            if answer is None:
+                return  # it has another type by now
+            cursor, page = answer
+            yield [text_of(one) for one in (page[::2] if command == "ZSCAN" else page)]
+            if int(cursor) == 0:
+                return
+
+    async def _run(self, commands: Sequence[Ask]) -> list[Any]:
+        if self.pause is not None:
+            await self.pause.go_on()
+        answers: list[Any] = []
+        for page in pages(commands, _PAGE):
+            answers += await self._connection.each([packed(command) for command in page])
+        for at, answer in enumerate(answers):
+            if isinstance(answer, Exception):
+                if "WRONGTYPE" not in str(answer):
+                    raise StoreBroken(f"Redis refuses to read a key: {answer}") from answer
+                answers[at] = None
+        return answers
+
+    async def _lists(self, keys: Sequence[str]) -> dict[str, Container[str]]:
+        short = [key for key in keys if key not in self._long]
+        heads = await self._run([("LRANGE", key, 0, SHORT) for key in short])
+        found: dict[str, Container[str]] = {}
+        for key, head in zip(short, heads, strict=True):
+            found[key] = {text_of(one) for one in head or ()}
+            if len(head or ()) > SHORT:
+                await self._read_list(key)
+        return found | {key: _Long(self._seen, key) for key in keys if key in self._long and self._seen}
+
+    async def _read_list(self, key: str) -> None:
+        """Read a list from its end, where nothing that is taken from its head makes a page miss some."""
+        self._seen = self._seen or Seen()
+        self._long[key] = self._long.get(key, 0) + 1
+        place = -1
+        while True:
+            [page] = await self._run([("LRANGE", key, place - _PAGE + 1, place)])
+            for one in page or ():
+                self._seen.add((key, text_of(one)))
+            if not page:
+                return
+            place -= _PAGE
+
+    def _is_in(self, key: str, member: str, answers: list[Any]) -> bool:
+        first, last, length = answers
+        if first is not None or last is not None or (length or 0) <= 2 * _ENDS:
+            return not (first is None and last is None)
+        return key == self._keys.propagate or (self._seen is not None and (key, member) in self._seen)
+
+    async def _confirm(self, make: Maker) -> list[Fault]:
+        answers: dict[Ask, Any] = {}
+        for _ in range(_TRIES):
+            ended: list[Fault] = []
+            wanted: Sequence[Ask] | None
+            check, wanted = _begin(make)
+            while wanted is not None and all(command in answers for command in wanted):
+                wanted, ended = _go_on(check, [answers[command] for command in wanted])
+            if wanted is None:
+                return ended
+            check.close()
+            for key in {str(one[1]) for one in wanted if one[0] == "IN"} & self._long.keys():
+                if self._long[key] < _REREAD:
+                    await self._read_list(key)
+            asked = [*dict.fromkeys([*answers, *wanted])]
+            answers = dict(zip(asked, await self.at_once(asked), strict=True))
+        raise StoreUnavailable("something changes all the time while it is looked at: try again")
+
+
+def _search(key: str | int, member: str | int) -> Iterator[Ask]:
+    yield "LPOS", key, member, "MAXLEN", _ENDS
+    yield "LPOS", key, member, "RANK", -1, "MAXLEN", _ENDS
+    yield "LLEN", key
+
+
+def _begin(make: Maker) -> tuple[Check, Sequence[Ask]]:
+    check = make()
+    return check, next(check)
+
+
+def _go_on(check: Check, answers: list[Any]) -> tuple[Sequence[Ask] | None, list[Fault]]:
+    try:
+        return check.send(answers), []
+    except StopIteration as ended:
+        return None, ended.value
