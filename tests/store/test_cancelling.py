@@ -24,7 +24,7 @@ from workron.models import (
 from workron.policy import Policy
 from workron.store import Store
 
-STUBBORN = Policy(lease_ms=10_000, pass_ms=100, stop_ms=100)
+STUBBORN = Policy(lease_ms=60_000, pass_ms=100, stop_ms=500)
 """A lease much longer than what a client that does not listen may take."""
 
 
@@ -85,10 +85,12 @@ async def test_who_ignores_a_cancel_and_keeps_beating_loses_the_job_long_before_
     await store.cancel(job_id)
     asked_at = time.monotonic()
     beats = []
-    while not (await store.upkeep.reap()).ended:
+    while True:
         beats.append((await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence])
+        if (await store.upkeep.reap()).ended:
+            break
         await asyncio.sleep(0.02)
-        assert time.monotonic() - asked_at < 5
+        assert time.monotonic() - asked_at < 30
     assert set(beats) - {Beat.LOST} == {Beat.CANCEL}
     job = await store.job(job_id)
     assert (job.status, job.reason) == (Status.CANCELLED, Reason.CANCELLED)
@@ -104,7 +106,7 @@ async def test_who_ignores_a_timeout_and_keeps_beating_loses_the_attempt_long_be
     while not (await store.upkeep.reap()).ended:
         await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
         await asyncio.sleep(0.02)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
     job = await store.job(job_id)
     assert (job.status, job.reason) == (Status.FAILED, Reason.TIMEOUT)
 

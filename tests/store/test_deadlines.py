@@ -14,7 +14,7 @@ from workron.models import ClaimRequest, Moment, Outcome, Reason, Status, Verdic
 from workron.policy import Policy
 from workron.store import Store
 
-STUBBORN = Policy(lease_ms=10_000, pass_ms=100, stop_ms=100)
+STUBBORN = Policy(lease_ms=60_000, pass_ms=100, stop_ms=500)
 
 
 # --- expires ----------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def test_who_ignores_the_deadline_and_keeps_beating_loses_the_job(bench: B
     (got,) = await claim(store)
     started = time.monotonic()
     while not (await store.upkeep.reap()).ended:
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         await store.upkeep.promote()
         await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
         await asyncio.sleep(0.01)
