@@ -115,10 +115,10 @@ class Sweeper:
 
     async def _make_room(self, ends_at: float) -> int:
         """Delete the oldest finished jobs until there is room, or nothing more is found."""
-        total = idle = 0
+        total = 0
         full = bool(await self.excess())
         for status in FINISHED if full else ():
-            more = True
+            idle, more = 0, True
             while full and more and idle < ROOM_CALLS and time.monotonic() < ends_at:
                 for _ in range(ROOM_CALLS):
                     deleted, more, place = await self._step(status, SEEN_MS, self._room[status])

@@ -97,6 +97,20 @@ async def test_a_full_server_looks_at_what_it_must_keep_for_a_bounded_time(
     assert early == 1
 
 
+async def test_done_jobs_that_must_be_kept_left_a_full_server_no_turn_for_cancelled_ones(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "LOOKS", 5)
+    monkeypatch.setattr(sweeping, "ROOM_CALLS", 3)
+    await make_full(bench, monkeypatch, 0)
+    store = bench.store(LATER)
+    await kept(store, 150)
+    (cancelled,) = await submit(store, new_job())
+    await store.cancel(cancelled)
+    assert (await store.upkeep.sweep()).early == 1
+    assert await store.jobs([cancelled]) == [None]
+
+
 @pytest.mark.damaged
 async def test_an_index_that_cannot_be_read_keeps_no_jobs_of_another_status(bench: Bench) -> None:
     store = bench.store(AT_ONCE)
