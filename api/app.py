@@ -8,18 +8,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from api import pages, problems, rights
-from api.auth import Ring
-from api.callers import caller_of
+from api import problems
+from api.auth import queue_rights
+from api.auth.callers import caller_of
+from api.auth.keyring import Ring
 from api.context import Context, context_of
-from api.gate import Gate
+from api.http import pages
+from api.http.gate import Gate
 from api.openapi import DocumentedApi
 from api.routes import (
     actions,
+    api_keys,
     claims,
-    fleet,
+    exchange,
     jobs,
-    keys,
     queues,
     reports,
     schedules,
@@ -53,8 +55,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     ring = None if api_key is None else Ring(api_key, store)
     context = app.state.context = Context(store, settings, ring)
     # /jobs/next and /jobs/actions go before /jobs/{job_id}
-    steps = (submissions, claims, actions, jobs, workflows, reports, workers)
-    modules = (*steps, queues, schedules, fleet, keys, system)
+    steps = (submissions, claims, actions, jobs, workflows, reports, exchange)
+    modules = (*steps, queues, schedules, workers, api_keys, system)
     for router in (module.router for module in modules):
         app.routes.extend(router.routes)  # an included router would match each request twice
     app.add_route("/", pages.index, include_in_schema=False)
@@ -71,7 +73,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StoreUnavailable):
         context_of(request).outages.failed(error)
     if isinstance(error, UniqueConflict):
-        error = await rights.hidden(context_of(request).store, caller_of(request), error)
+        error = await queue_rights.hidden(context_of(request).store, caller_of(request), error)
     match error:
         case WorkronError():
             return problems.from_error(error)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
 
-from api.audit import Trail
-from api.auth import Ring
-from api.callers import confirm, left
-from api.cancels import CancelBoard
-from api.outages import OutageWatch
-from api.parking import Parking
+from api.auth.audit import Trail
+from api.auth.callers import confirm, left
+from api.auth.keyring import Ring
+from api.store_outage import OutageWatch
+from api.work.cancels import CancelBoard
+from api.work.parking import Parking
 from workron import ids
+from workron.runtime.async_tools import end
 from workron.settings import Settings
-from workron.tasks import end
 
 if TYPE_CHECKING:
     from workron.store import Store

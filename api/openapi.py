@@ -10,22 +10,31 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from api import problems, work
-from api.action_bodies import NewBulkAction
-from api.bodies import Cancel, DrainTime, MoreJobs, NewJobs, NewWorkflow, QueueChange, Steering
-from api.callers import declared
-from api.job_body import NewJob
-from api.key_body import NewApiKey
-from api.schedule_body import NewSchedule
+from api import problems
+from api.auth.callers import declared
+from api.work import bodies
 from workron import __version__
+from workron.specs.api_key import NewApiKey
+from workron.specs.bulk_action import NewBulkAction
+from workron.specs.job import NewJob
+from workron.specs.schedule import NewSchedule
+from workron.specs.workflow import (
+    Cancel,
+    DrainTime,
+    MoreJobs,
+    NewJobs,
+    NewWorkflow,
+    QueueChange,
+    Steering,
+)
 
 Responses = dict[int | str, dict[str, Any]]
 
 _BODIES: Final = (
     *(NewJob, NewJobs, NewWorkflow, MoreJobs, NewSchedule, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
     NewApiKey,
-    *(work.NewClaims, work.NewExchange, work.NewHeartbeats, work.NewOutputs, work.NewWorker),
-    *(work.Report, work.FailureReport, work.MaybeFenced, work.JobBeat),
+    *(bodies.NewClaims, bodies.NewExchange, bodies.NewHeartbeats, bodies.NewOutputs, bodies.NewWorker),
+    *(bodies.Report, bodies.FailureReport, bodies.MaybeFenced, bodies.JobBeat),
 )
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)

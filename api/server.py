@@ -15,14 +15,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from api.app import create_app
-from api.listener import Listener
-from api.protocol import LOOK_EVERY_S, Heads, LimitedHttp, Seldom
-from workron import collector, lifeline, local, logs
-from workron.addresses import http_url
+from api.http.listener import Listener
+from api.http.protocol import LOOK_EVERY_S, Heads, LimitedHttp, Seldom
 from workron.errors import StartupError
-from workron.outage import outlast
+from workron.local import instances
+from workron.local.addresses import http_url
+from workron.runtime import gc_tuning, lifeline, logs
+from workron.runtime.outage import outlast
+from workron.runtime.signals import StopSignals
 from workron.settings import Settings
-from workron.signals import StopSignals
 from workron.store import Store
 
 log = structlog.get_logger()
@@ -46,7 +47,7 @@ def run(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
-    key = local.api_key(settings)
+    key = instances.api_key(settings)
     listener = bind(settings.host, settings.port)
     try:
         with StopSignals() as signals:
@@ -72,7 +73,7 @@ async def _serve_from(
     store: Store, settings: Settings, key: str | None, listener: socket.socket, signals: StopSignals
 ) -> None:
     app = create_app(store, settings, key)
-    collector.relax()
+    gc_tuning.relax()
     try:
         await serve(app, app.state.context.stopping, listener, signals)
     finally:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from workron.errors import StoreUnavailable
-from workron.outage import Outage
-from workron.signals import happens
-from workron.tasks import end
+from workron.runtime.async_tools import end
+from workron.runtime.outage import Outage
+from workron.runtime.signals import happens
 
 if TYPE_CHECKING:
     from workron.store import Store

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from api.job_body import NewJob
 from api.server import Server, bind
+from workron.specs.job import NewJob
 
 app = FastAPI()
 

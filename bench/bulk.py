@@ -16,9 +16,9 @@ from bench.server import Server
 from bench.settings import settings_for
 from reaper.reaper import Reaper
 from workron import ids
-from workron.exchange import MAX_RESULTS
 from workron.models import ClaimRequest, NewJob, Outcome, Reason, Result
 from workron.models.actions import ActionFilter, NewAction, Verb
+from workron.models.exchange import MAX_RESULTS
 from workron.store import Store
 
 CHUNK: Final = 400

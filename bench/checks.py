@@ -4,7 +4,7 @@ from typing import Any
 
 from bench.plan import Plan
 from bench.running import RunError
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 _PAGE = 1000
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from bench.server import Server
 from workron import ids
-from workron.connection import Connection
-from workron.exchange import MAX_RESULTS
 from workron.models import Claim, ClaimRequest, Dependency, NewJob, Outcome, Result, WorkerInfo
-from workron.scripts import Script
+from workron.models.exchange import MAX_RESULTS
+from workron.redis.connection import Connection
+from workron.redis.scripts import Script
 from workron.store import Store
 
 CHUNK = 400

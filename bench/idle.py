@@ -12,12 +12,12 @@ from bench.server import Server, Usage
 from bench.settings import settings_for
 from bench.systems.noop import NoopExecutor
 from workers.executor import Executor
-from workers.redis_source import RedisSource
 from workers.worker import Worker
 from workron import ids
 from workron.models import Claim, NewJob, Status
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.source import RedisSource
 
 ONE_BY_ONE = 100
 CHUNK = 400

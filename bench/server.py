@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import redis
 
-from workron.valkey import server_binary
+from workron.local.valkey import server_binary
 
 
 class ServerMissingError(Exception):

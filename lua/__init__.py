@@ -1,1 +1,1 @@
-"""The Lua transitions, one file each. This package holds only data; `workron.scripts` loads it."""
+"""The Lua transitions, one file each. This package holds only data; `workron.redis.scripts` loads it."""

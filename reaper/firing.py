@@ -21,9 +21,9 @@ from workron.errors import (
     StoreFull,
 )
 from workron.schedules.models import Schedule
-from workron.schedules.occurrence import Expand, Work, submit
 from workron.schedules.plan import LATE_MS, Kind, Step, plan
 from workron.store import Store
+from workron.store.occurrence import Expand, Work, submit
 
 PAGE: Final = 40
 PAGES: Final = 50

@@ -3,10 +3,10 @@
 import asyncio
 
 from reaper.reaper import Reaper
-from workron import lifeline, logs
-from workron.outage import outlast
+from workron.runtime import lifeline, logs
+from workron.runtime.outage import outlast
+from workron.runtime.signals import StopSignals
 from workron.settings import Settings
-from workron.signals import StopSignals
 from workron.store import Store
 
 

@@ -14,17 +14,17 @@ from typing import Final, TypeVar
 
 import structlog
 
-from api.schedule_body import expand
+from reaper.firing import Fired, Firing
 from workron import ids
 from workron.doctor import Fault
 from workron.errors import StoreBroken, StoreUnavailable
-from workron.outage import Outage
-from workron.schedules.firing import Fired, Firing
-from workron.signals import happens
+from workron.runtime.async_tools import end
+from workron.runtime.outage import Outage
+from workron.runtime.signals import happens
+from workron.specs.schedule import expand
 from workron.store import Store
-from workron.sweeping import Swept
-from workron.tasks import end
-from workron.upkeep import PASS_S, Reaped, Upkeep
+from workron.store.maintenance import PASS_S, Reaped, Upkeep
+from workron.store.retention import Swept
 
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0

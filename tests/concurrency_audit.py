@@ -6,8 +6,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from workron.keys import Keys
 from workron.models import TERMINAL
+from workron.redis.keys import Keys
 
 Row = Mapping[str, str]
 MOST_LET_GO: Final = 200

@@ -13,8 +13,8 @@ import pytest
 from consistency import Audit
 from servers import KINDS, Bench, start_server
 
+from workron.local.valkey import server_binary
 from workron.store import Store
-from workron.valkey import server_binary
 
 pytest_plugins = ["compiled", "spread", "summary"]
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrency_audit import ConcurrencyAudit
 from redis.asyncio import Redis
 
-from workron.free_json import MAX_METADATA, MAX_RESULT, write
-from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, Status
-from workron.retries import pack, unpack
+from workron.models.retry import pack, unpack
+from workron.models.user_json import MAX_METADATA, MAX_RESULT, write
+from workron.redis.keys import Keys
 from workron.schedules.models import SHOWN_RUNS
 
 Row = Mapping[str, str]

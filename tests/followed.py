@@ -2,8 +2,7 @@
 
 from command_line import Answer
 
-from workron import output_stream
-from workron.models import Piece, Position
+from workron.models import Piece, Position, output_stream
 
 
 def text(fence: int, start: int, data: bytes) -> bytes:

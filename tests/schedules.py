@@ -6,10 +6,10 @@ from typing import Any
 
 from servers import Bench
 
-from api.schedule_body import expand
-from workron.schedules.firing import Firing
+from reaper.firing import Firing
 from workron.schedules.models import CatchUp, Definition, Overlap, RunOutcome, Schedule
 from workron.schedules.times import Dst
+from workron.specs.schedule import expand
 from workron.store import Store
 
 HOUR_MS = 3_600_000

@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
+from workers.limits import NO_LIMITS, Limits
 from workers.worker import Worker
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, Kept
-from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
     Claim,
@@ -24,6 +22,8 @@ from workron.models import (
     Verdict,
     WorkerInfo,
 )
+from workron.models.exchange import Exchanged, Kept
+from workron.models.workers import Beats, Drain
 from workron.settings import Settings
 
 Until = Callable[..., Awaitable[None]]

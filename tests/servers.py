@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 import fakeredis
 from redis.asyncio import Redis
 
-from workron.connection import Connection, build_client
-from workron.keys import Keys
-from workron.policy import Policy
+from workron.redis.connection import Connection, build_client
+from workron.redis.keys import Keys
 from workron.store import Store
+from workron.store.policy import Policy
 
 KINDS: Final = ("fake", "valkey", "redis")
 PATIENCE_S: Final = 20.0

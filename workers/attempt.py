@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from workers.command import program_for, why_not_started
+from workers.command_files import with_notes
 from workers.guardian import boottime_s
-from workers.notes import with_notes
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
+from workers.poison import is_suspect
 from workers.process import Halted, Process
-from workers.scarcity import AGAIN_S, PATIENCE_OF_LEASE, Shortage, is_shortage
-from workers.suspects import is_suspect
+from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Shortage, is_shortage
 from workron.models import Claim, Outcome, OutputPatch
 
 if TYPE_CHECKING:

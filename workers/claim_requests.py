@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from workers.turns import Turns
+from workers.queue_order import Turns
 from workron.models import ClaimRequest
 
 

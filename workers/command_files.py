@@ -22,10 +22,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from workers.output import first_line, last_bytes
-from workers.scarcity import Shortage
-from workron import free_json
+from workers.shortage import Shortage
 from workron.durations import parse_duration
-from workron.models import Outcome, Reason
+from workron.models import Outcome, Reason, user_json
 
 log = structlog.get_logger()
 
@@ -146,7 +145,7 @@ class Notes:
         # Most have written neither: asking first takes a third of the time of failing to open them.
         if self.folder is None or not (_exists(path + RESULT) or _exists(path + CONTROL)):
             return _NOTHING
-        result = self._read(fence, RESULT, free_json.MAX_RESULT + 1)
+        result = self._read(fence, RESULT, user_json.MAX_RESULT + 1)
         control = self._read(fence, CONTROL, _TAIL, tail=True)
         for kind, data in ((RESULT, result), (CONTROL, control)):
             if data is not None:
@@ -230,7 +229,7 @@ def with_notes(outcome: Outcome, said: Said) -> Outcome:
 def _checked(result: bytes | None) -> tuple[str | None, str | None]:
     """Return the result, or why it can't be taken."""
     try:
-        return (None if result is None else free_json.check(result, free_json.MAX_RESULT)), None
+        return (None if result is None else user_json.check(result, user_json.MAX_RESULT)), None
     except ValueError as error:
         return None, f"its result was not kept: what it wrote to $WORKRON_RESULT {error}"
 

@@ -12,9 +12,9 @@ from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
 from workers.stopping import Stopping
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
-from workron.exchange import Exchanged
 from workron.models import Claim, Claimed, ClaimRequest, Finished, Result, Verdict
-from workron.outage import Outage
+from workron.models.exchange import Exchanged
+from workron.runtime.outage import Outage
 
 log = structlog.get_logger()
 

@@ -10,14 +10,14 @@ from typing import Final, Self
 
 from workers.attempt import Attempt
 from workers.command import allowed_environment
+from workers.command_files import Notes
 from workers.exits import Exits
-from workers.guard import Guardian
 from workers.guardian import boottime_s
-from workers.notes import Notes
+from workers.guardian_link import Guardian
 from workers.parents import FetchParents, no_parents
+from workers.poison import Suspects
 from workers.process import Launcher
-from workers.scarcity import Scarcity
-from workers.suspects import Suspects
+from workers.shortage import Scarcity
 from workron.models import Claim, Outcome
 
 _OOM_SCORE_STEP: Final = 500

@@ -10,10 +10,10 @@ from workers.guardian import boottime_s
 from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
-from workron.fleet import Beats, Drain
 from workron.models import Beat, WorkerInfo
-from workron.outage import Outage
-from workron.signals import happens
+from workron.models.workers import Beats, Drain
+from workron.runtime.outage import Outage
+from workron.runtime.signals import happens
 
 log = structlog.get_logger()
 

@@ -16,9 +16,8 @@ from urllib.parse import quote, urlencode
 import httpx2
 import orjson
 
+from workron.client.transport import cause_of, is_loopback
 from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, WorkronError
-from workron.exchange import MAX_RESULTS, Exchanged, Kept
-from workron.fleet import Beats, Drain
 from workron.models import (
     Beat,
     Claim,
@@ -32,8 +31,9 @@ from workron.models import (
     Verdict,
     WorkerInfo,
 )
+from workron.models.exchange import MAX_RESULTS, Exchanged, Kept
+from workron.models.workers import Beats, Drain
 from workron.times import rfc3339
-from workron.transport import cause_of, is_loopback
 
 _ANSWER_S: Final = 10.0
 """How long an answer may take, beyond the wait that was asked for."""

@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from workers.batch import Limits
 from workers.executor import Executor
+from workers.limits import Limits
 from workers.parents import Parents
 from workers.source import JobSource
 from workers.worker import Worker
-from workron import collector, lifeline, logs
-from workron.outage import outlast
+from workron.runtime import gc_tuning, lifeline, logs
+from workron.runtime.async_tools import end, unless
+from workron.runtime.outage import outlast
+from workron.runtime.signals import StopSignals
 from workron.settings import Settings
-from workron.signals import StopSignals
-from workron.tasks import end, unless
 
 
 def run(settings: Settings, limits: Limits) -> int:
     """Work until a stop signal, the wish to drain, or a limit; returns the exit code."""
     lifeline.watch()
     allow_open_files()
-    collector.relax()
+    gc_tuning.relax()
     logs.configure(settings, process="worker")
     return asyncio.run(_run(settings, limits))
 
@@ -64,8 +64,8 @@ async def _work(worker: Worker, signals: StopSignals) -> None:
 
 @asynccontextmanager
 async def _from_redis(settings: Settings) -> AsyncIterator[tuple[JobSource, Settings]]:
-    from workers.redis_source import RedisSource  # a worker over HTTP needs no Redis client
     from workron.store import Store
+    from workron.store.source import RedisSource  # a worker over HTTP needs no Redis client
 
     async with Store.connect(settings) as store:
         await store.check(allow_eviction=settings.allow_eviction)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from workers.attempt import Attempt
-from workers.notes import Notes
+from workers.command_files import Notes
 from workers.refusals import Refusals, send_in_parts
-from workers.scarcity import Shortage
+from workers.shortage import Shortage
 from workers.source import JobSource
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
-from workron.exchange import Kept
 from workron.models import OutputPatch
+from workron.models.exchange import Kept
 
 EVERY_S: Final = 0.5
 MAX_PATCHES: Final = 150

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from workers.scarcity import AGAIN_S
+from workers.shortage import AGAIN_S
 from workron.models import Claim
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from structlog.typing import FilteringBoundLogger
 
 from workers.attempt import Attempt
 from workers.output_writer import OutputWriter
-from workron.exchange import MAX_RESULTS
 from workron.models import Finished, Outcome, Result, Verdict
+from workron.models.exchange import MAX_RESULTS
 
 MAX_OUTPUT: Final = 1_000_000
 """Bytes of output and results in one call."""

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from workron.exchange import Exchanged, Kept
-from workron.fleet import Beats
 from workron.models import Claimed, ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
+from workron.models.exchange import Exchanged, Kept
+from workron.models.workers import Beats
 
 
 class JobSource(Protocol):

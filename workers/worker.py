@@ -13,28 +13,28 @@ from typing import Final
 import structlog
 
 from workers.attempt import Attempt
-from workers.batch import NO_LIMITS, Allowance, Limits, until_empty
 from workers.cancels import Cancels
+from workers.claim_requests import Requests
 from workers.delivery import Delivery
-from workers.ended import Ended, Ending, log_answers
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.heartbeat import Heartbeat
 from workers.identity import Identity
+from workers.limits import NO_LIMITS, Allowance, Limits, until_empty
 from workers.output_writer import OutputWriter
-from workers.requests import Requests
+from workers.poison import is_suspect
+from workers.queue_order import Turns
+from workers.results import Ended, Ending, log_answers
 from workers.source import JobSource
 from workers.stopping import Stopping
-from workers.suspects import is_suspect
-from workers.turns import Turns
 from workron import ids
 from workron.errors import ApiRefuses, StoreUnavailable
-from workron.exchange import MAX_RESULTS
-from workron.fleet import Drain
 from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
-from workron.outage import Outage
+from workron.models.exchange import MAX_RESULTS
+from workron.models.workers import Drain
+from workron.runtime.async_tools import end, first_end, unless
+from workron.runtime.outage import Outage
 from workron.settings import Settings
-from workron.tasks import end, first_end, unless
 
 LEAVE_S: Final = 2.0
 """How long a worker that has stopped tries to say so."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from workron.cli.config import load
 from workron.errors import WorkronError
-from workron.fleet import WorkerStatus
+from workron.models.workers import WorkerStatus
 from workron.settings import Settings
 from workron.store import Store
 

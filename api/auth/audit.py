@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from api.callers import Asked
-from api.outages import OutageWatch
+from api.auth.callers import Asked
+from api.store_outage import OutageWatch
 from workron.errors import StoreUnavailable
-from workron.record import MOST_AT_ONCE
-from workron.signals import happens
+from workron.runtime.signals import happens
+from workron.store.audit import MOST_AT_ONCE
 
 if TYPE_CHECKING:
     from workron.store import Store

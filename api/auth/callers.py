@@ -19,7 +19,7 @@ from api import problems
 from workron import models
 from workron.errors import Forbidden, Unauthorized
 from workron.models import KeyRecord
-from workron.tokens import Grant
+from workron.store.workflow_tokens import Grant
 
 READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
 ASKED: Final = "workron.asked"

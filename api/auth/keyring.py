@@ -7,10 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api.callers import Caller
-from workron.access import id_in, is_of
+from api.auth.callers import Caller
 from workron.models import KeyRecord
-from workron.tokens import is_token
+from workron.store.api_keys import id_in, is_of
+from workron.store.workflow_tokens import is_token
 
 if TYPE_CHECKING:
     from workron.store import Store

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
-from api.callers import Caller, caller_of
+from api.auth.callers import Caller, caller_of
 from workron.errors import Conflict, Forbidden, NotFound, StoreUnavailable, UniqueConflict, UnknownDependency
-from workron.fleet import WorkerState
 from workron.models import Claim, Job, NewJob
+from workron.models.workers import WorkerState
 from workron.schedules.models import Definition, Schedule
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from api.large import LARGE, LISTS, details_of, in_thread
-from api.large import parse as parse_large
+from api.http.large import LARGE, LISTS, details_of, in_thread
+from api.http.large import parse as parse_large
 from api.problems import InvalidFields
 from workron.errors import TooLarge
 

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.audit import Trail
-from api.auth import Ring
-from api.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked
-from api.hosts import HostList, same_origin
+from api.auth.audit import Trail
+from api.auth.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked
+from api.auth.keyring import Ring
+from api.http.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
 from workron.settings import Settings
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from api.callers import caller_of
-from api.large import fingerprint
+from api.auth.callers import caller_of
+from api.http.large import fingerprint
 from workron.errors import InvalidRequest
 from workron.models import Idempotency
 

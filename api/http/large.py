@@ -17,10 +17,10 @@ from pydantic import BaseModel, FailFast, TypeAdapter, ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.job_body import MOST_JOBS, MOST_VALUES, NewJob, Value
+from api.http.slices import Node, NoJsonError, canonical, take_apart
 from api.problems import InvalidFields
-from api.slices import Node, NoJsonError, canonical, take_apart
 from workron.errors import InvalidRequest
+from workron.specs.job import MOST_JOBS, MOST_VALUES, NewJob, Value
 
 Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Large JSON taken apart into slices of some kilobytes, without reading it whole.
 
 What parses and validates JSON holds the interpreter for as long as one call takes: half a second for ten megabytes. In
-slices, in a thread, the event loop goes on meanwhile (`api/large.py`). A slice holds whole members of one array or
+slices, in a thread, the event loop goes on meanwhile (`api/http/large.py`). A slice holds whole members of one array or
 object; what is too large for a slice is a node of its own. Where members end is found by expressions that know texts
 and brackets only: each slice is parsed in the end, and by then what is no JSON is found.
 """

@@ -6,15 +6,17 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, rights, schemas
-from api.action_bodies import NewBulkAction
-from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import context_of
-from api.large import LARGE, in_thread
+from api.http import body, idempotency
+from api.http.large import LARGE, in_thread
 from workron import ids
 from workron.errors import NotFound
 from workron.models import Idempotency
 from workron.models.actions import Action
+from workron.specs.bulk_action import NewBulkAction
 
 router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 
@@ -42,8 +44,8 @@ async def order_action(request: Request) -> Response:
     new = await body.parse_many(NewBulkAction, raw)
     caller = caller_of(request)
     if new.filter.queue is None:
-        rights.use_all_queues(caller, "name one in the filter")
-    rights.use_queues(caller, [queue for queue in (new.filter.queue, new.to and new.to.queue) if queue])
+        queue_rights.use_all_queues(caller, "name one in the filter")
+    queue_rights.use_queues(caller, [queue for queue in (new.filter.queue, new.to and new.to.queue) if queue])
     once = await in_thread(idempotency.of, request, raw, large=len(raw) > LARGE)
     action = new.to_action(_id_of(once), once.fingerprint if once else "")
     document = schemas.action_document(await context.store.actions.order(action))

@@ -7,13 +7,14 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas
-from api.callers import ADMIN, ScopedRoute, needs, note_targets
+from api import openapi, problems, schemas
+from api.auth.callers import ADMIN, ScopedRoute, needs, note_targets
 from api.context import context_of
-from api.key_body import NewApiKey
-from api.queries import StrictQuery
+from api.http import body
+from api.http.queries import StrictQuery
 from workron import ids
 from workron.errors import NotFound
+from workron.specs.api_key import NewApiKey
 
 router = APIRouter(route_class=ScopedRoute, tags=["keys"])
 

@@ -11,14 +11,17 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas, work, work_schemas
-from api.callers import WORK, ScopedRoute, caller_of, confirm, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import WORK, ScopedRoute, caller_of, confirm, needs
 from api.context import Context, client_left, context_of
-from api.fields import QueueName
-from api.parking import Waiter
-from api.queries import StrictQuery, WaitSeconds
+from api.http import body
+from api.http.queries import StrictQuery, WaitSeconds
+from api.work import bodies, documents
+from api.work.parking import Waiter
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
-from workron.tasks import end
+from workron.runtime.async_tools import end
+from workron.specs.fields import QueueName
 
 router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
@@ -39,34 +42,34 @@ _BODY_FAILURES: Final = (problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_
 
 
 class NextQuery(StrictQuery):
-    worker_id: work.WorkerId
+    worker_id: bodies.WorkerId
     queue: Annotated[list[QueueName], Field(min_length=1, max_length=100)] = Field(
         default_factory=lambda: [DEFAULT_QUEUE]
     )
     """May be repeated: the first one first."""
     wait: WaitSeconds | None = None
     """Wait for so long for a job (seconds, or like `500ms`, `30s`); at most 60 s."""
-    request_id: work.RequestId | None = None
+    request_id: bodies.RequestId | None = None
 
 
 class CancelsQuery(StrictQuery):
-    worker_id: work.WorkerId
+    worker_id: bodies.WorkerId
     wait: WaitSeconds | None = None
 
 
 @router.post(
     "/claims",
     operation_id="claim_jobs",
-    response_model=work_schemas.ClaimList,
+    response_model=documents.ClaimList,
     responses=openapi.answers({}, *_BODY_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.NewClaims) | _PREFER,
+    openapi_extra=needs(WORK) | openapi.body(bodies.NewClaims) | _PREFER,
 )
 async def claim_jobs(request: Request) -> Response:
     """Claim jobs, if asked to wait as soon as there are some; none is an empty list."""
     context = context_of(request)
-    asked = await body.required(work.NewClaims, request, context.settings.max_body)
-    rights.use_queues(caller_of(request), asked.queues)
-    await rights.speak_for(context.store, caller_of(request), asked.worker_id)
+    asked = await body.required(bodies.NewClaims, request, context.settings.max_body)
+    queue_rights.use_queues(caller_of(request), asked.queues)
+    await queue_rights.speak_for(context.store, caller_of(request), asked.worker_id)
     wait_s = _wait(request, asked.wait)
     about = (asked.worker_id, asked.queues, asked.limit, asked.request_id)
     with context.parking.enter(*about, begins=asked.begins) as waiter:
@@ -77,7 +80,7 @@ async def claim_jobs(request: Request) -> Response:
 @router.get(
     "/jobs/next",
     operation_id="next_job",
-    response_model=work_schemas.Claim,
+    response_model=documents.Claim,
     responses=openapi.answers({204: {"description": "There is no job"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
     openapi_extra=needs(WORK) | _PREFER,
 )
@@ -87,8 +90,8 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
         detail = "HEAD would claim a job and leave it out of the answer; allowed: GET"
         return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
     context = context_of(request)
-    rights.use_queues(caller_of(request), query.queue)
-    await rights.speak_for(context.store, caller_of(request), query.worker_id)
+    queue_rights.use_queues(caller_of(request), query.queue)
+    await queue_rights.speak_for(context.store, caller_of(request), query.worker_id)
     with context.parking.enter(query.worker_id, query.queue, 1, query.request_id) as waiter:
         documents = await _claim(context, request, waiter, _wait(request, query.wait))
     headers = {"cache-control": "no-store"}
@@ -98,17 +101,17 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
 @router.get(
     "/cancels",
     operation_id="list_cancels",
-    response_model=work_schemas.Cancels,
+    response_model=documents.Cancels,
     responses=openapi.answers({}, *_FAILURES),
     openapi_extra=needs(WORK),
 )
 async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
     """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
     context = context_of(request)
-    await rights.speak_for(context.store, caller_of(request), query.worker_id)
+    await queue_rights.speak_for(context.store, caller_of(request), query.worker_id)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
-    told = await rights.told(context.store, caller_of(request), cancels or ())
-    return schemas.json_response(work_schemas.cancels_document(told))
+    told = await queue_rights.told(context.store, caller_of(request), cancels or ())
+    return schemas.json_response(documents.cancels_document(told))
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
@@ -140,14 +143,14 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
 async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
     context = context_of(request)
-    claims = rights.claimed(context.store, caller_of(request), claims)
+    claims = queue_rights.claimed(context.store, caller_of(request), claims)
     jobs = await context.store.jobs([claim.id for claim in claims])
     outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
     broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]
     if broken:
         await context.parking.source.exchange("", broken, None)
     return [
-        work_schemas.claim_document(claim, schemas.job_document(job))
+        documents.claim_document(claim, schemas.job_document(job))
         for claim, job in zip(claims, jobs, strict=True)
         if job is not None
     ]
@@ -157,4 +160,4 @@ def _wait(request: Request, wait_s: float | None) -> float:
     if wait_s is not None:
         return wait_s
     preferred = _PREFERRED_WAIT.search(request.headers.get("prefer", ""))
-    return min(float(preferred[1]), work.LONGEST_WAIT_S) if preferred else 0.0
+    return min(float(preferred[1]), bodies.LONGEST_WAIT_S) if preferred else 0.0

@@ -8,12 +8,15 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas, work, work_schemas
-from api.callers import WORK, ScopedRoute, caller_of, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
-from workron.exchange import Exchanged, Kept
-from workron.fleet import WorkerState
+from api.http import body
+from api.work import bodies, documents
 from workron.models import Beat, Claimed, ClaimRequest, Finished, Verdict
+from workron.models.exchange import Exchanged, Kept
+from workron.models.workers import WorkerState
 
 router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
@@ -30,9 +33,9 @@ _FAILURES: Final = (
 @router.post(
     "/exchange",
     operation_id="exchange",
-    response_model=work_schemas.Exchange,
+    response_model=documents.Exchange,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.NewExchange),
+    openapi_extra=needs(WORK) | openapi.body(bodies.NewExchange),
 )
 async def exchange(request: Request) -> Response:
     """Report results, give claims back and claim more in one call; it does not wait.
@@ -40,12 +43,12 @@ async def exchange(request: Request) -> Response:
     It is safe to repeat: results are told by their fence, claims by `request_id`.
     """
     context = context_of(request)
-    sent = await body.required(work.NewExchange, request, context.settings.max_body)
+    sent = await body.required(bodies.NewExchange, request, context.settings.max_body)
     caller = caller_of(request)
-    rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
-    await rights.speak_for(context.store, caller, sent.worker_id)
+    queue_rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
+    await queue_rights.speak_for(context.store, caller, sent.worker_id)
     reported = [*(result.id for result in sent.results), *(held.id for held in sent.released)]
-    unseen = await rights.unseen(request, context.store, reported)
+    unseen = await queue_rights.unseen(request, context.store, reported)
     results = [result.to_result() for result in sent.results if result.id not in unseen]
     if released := [(held.id, held.fence) for held in sent.released if held.id not in unseen]:
         await context.store.attempts.release(released)
@@ -59,58 +62,58 @@ async def exchange(request: Request) -> Response:
     exchanged = Exchanged([], Claimed(), propagating=False)
     if results or claim is not None:
         exchanged = await context.parking.source.exchange(sent.worker_id, results, claim)
-    claims = tuple(rights.claimed(context.store, caller, exchanged.claimed.claims))
+    claims = tuple(queue_rights.claimed(context.store, caller, exchanged.claimed.claims))
     answers = iter(exchanged.finished)
     finished = [
         Finished(result.id, Verdict.UNKNOWN, None) if result.id in unseen else next(answers) for result in sent.results
     ]
     exchanged = replace(exchanged, finished=finished, claimed=replace(exchanged.claimed, claims=claims))
     fences = [result.fence for result in sent.results]
-    return schemas.json_response(work_schemas.exchange_document(fences, exchanged, context.store.policy.lease_ms))
+    return schemas.json_response(documents.exchange_document(fences, exchanged, context.store.policy.lease_ms))
 
 
 @router.post(
     "/heartbeats",
     operation_id="heartbeat",
-    response_model=work_schemas.Beats,
+    response_model=documents.Beats,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.NewHeartbeats),
+    openapi_extra=needs(WORK) | openapi.body(bodies.NewHeartbeats),
 )
 async def heartbeat(request: Request) -> Response:
     """Tell that a worker lives, renew the leases of all it runs, and learn which to stop."""
     context = context_of(request)
-    sent = await body.required(work.NewHeartbeats, request, context.settings.max_body)
+    sent = await body.required(bodies.NewHeartbeats, request, context.settings.max_body)
     caller = caller_of(request)
     info = sent.worker.to_info(_now_ms())
     if caller.queues is not None and "queues" not in sent.worker.model_fields_set:
         info = replace(info, queues=tuple(sorted(caller.queues)))
-    rights.use_queues(caller, info.queues)
-    await rights.speak_for(context.store, caller, info.id)
+    queue_rights.use_queues(caller, info.queues)
+    await queue_rights.speak_for(context.store, caller, info.id)
     held = [(one.id, one.fence) for one in sent.held]
-    unseen = await rights.unseen(request, context.store, [job_id for job_id, _ in held])
+    unseen = await queue_rights.unseen(request, context.store, [job_id for job_id, _ in held])
     seen = [(job_id, fence) for job_id, fence in held if job_id not in unseen]
     beats = await context.store.attempts.heartbeat(info, seen)
     lost = {fence: Beat.LOST for job_id, fence in held if job_id in unseen}
     beats = replace(beats, attempts={**lost, **beats.attempts})
-    return schemas.json_response(work_schemas.beats_document(held, beats, context.store.policy.lease_ms))
+    return schemas.json_response(documents.beats_document(held, beats, context.store.policy.lease_ms))
 
 
 @router.post(
     "/outputs",
     operation_id="write_outputs",
-    response_model=work_schemas.Outputs,
+    response_model=documents.Outputs,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.NewOutputs),
+    openapi_extra=needs(WORK) | openapi.body(bodies.NewOutputs),
 )
 async def write_outputs(request: Request) -> Response:
     """Store pieces of what many attempts have written."""
     context = context_of(request)
-    sent = await body.required(work.NewOutputs, request, context.settings.max_body)
-    unseen = await rights.unseen(request, context.store, [one.id for one in sent.data])
+    sent = await body.required(bodies.NewOutputs, request, context.settings.max_body)
+    unseen = await queue_rights.unseen(request, context.store, [one.id for one in sent.data])
     patches = [(one.id, one.fence, one.to_patch()) for one in sent.data if one.id not in unseen]
     kept = iter(await context.store.attempts.write_output(patches) if patches else [])
     states = [Kept.LOST if one.id in unseen else next(kept) for one in sent.data]
-    data = [work_schemas.held_document(one.id, one.fence, state) for one, state in zip(sent.data, states, strict=True)]
+    data = [documents.held_document(one.id, one.fence, state) for one, state in zip(sent.data, states, strict=True)]
     return schemas.json_response({"data": data})
 
 
@@ -120,16 +123,16 @@ async def write_outputs(request: Request) -> Response:
     status_code=201,
     response_model=schemas.Worker,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.NewWorker),
+    openapi_extra=needs(WORK) | openapi.body(bodies.NewWorker),
 )
 async def register_worker(request: Request) -> Response:
     """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
-    sent = await body.required(work.NewWorker, request, context.settings.max_body)
+    sent = await body.required(bodies.NewWorker, request, context.settings.max_body)
     info, caller = sent.to_info(_now_ms()), caller_of(request)
     if caller.queues is not None:  # it does not say which it serves
         info = replace(info, queues=tuple(sorted(caller.queues)))
-    await rights.speak_for(context.store, caller, info.id)
+    await queue_rights.speak_for(context.store, caller, info.id)
     await context.store.attempts.leave(info.id)  # a wish to drain was for the one that had this id before
     await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
@@ -145,7 +148,7 @@ async def register_worker(request: Request) -> Response:
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
     """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""
     context = context_of(request)
-    known = await rights.see_worker(context.store, caller_of(request), worker_id)
+    known = await queue_rights.see_worker(context.store, caller_of(request), worker_id)
     await context.store.attempts.describe(known.info, _ttl_ms(context.store.policy.lease_ms))
     return schemas.json_response(schemas.worker_document(await context.store.worker(worker_id)))
 

@@ -8,18 +8,21 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_valida
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas, work_schemas
-from api.bodies import Cancel, Steering
-from api.callers import READ, SUBMIT, WORK, ScopedRoute, caller_of, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import READ, SUBMIT, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
-from api.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
-from api.job_fields import Tag
-from api.output import FollowedEvents, FollowedOutput, Follower, StoredOutput
-from api.queries import StrictQuery, WaitSeconds
-from workron import ids, output_stream
+from api.http import body
+from api.http.queries import StrictQuery, WaitSeconds
+from api.routes.output_stream import FollowedEvents, FollowedOutput, Follower, StoredOutput
+from api.work import documents
+from workron import ids
 from workron.errors import InvalidRequest, NotFound
-from workron.listing import JobFilter
-from workron.models import Cancelled, Position, Status
+from workron.models import Cancelled, Position, Status, output_stream
+from workron.specs.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
+from workron.specs.job_fields import Tag
+from workron.specs.workflow import Cancel, Steering
+from workron.store.listing import JobFilter
 
 router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 
@@ -88,9 +91,9 @@ async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> R
     """
     caller = caller_of(request)
     if query.queue is None:
-        rights.use_all_queues(caller, "name one with `queue`")
+        queue_rights.use_all_queues(caller, "name one with `queue`")
     else:
-        rights.use_queues(caller, [query.queue])
+        queue_rights.use_queues(caller, [query.queue])
     page = await context_of(request).store.list_jobs(query.where, limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
 
@@ -147,7 +150,7 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     `end`, which a stream that breaks off lacks, nothing more comes. In plain text an end looks like a break.
     """
     context = context_of(request)
-    await rights.see_jobs(request, context.store, _checked(job_id))
+    await queue_rights.see_jobs(request, context.store, _checked(job_id))
     output = await context.store.output(job_id)
     if not query.follow or request.scope.get("workron.head"):
         return StoredOutput(output, query.offset)
@@ -159,16 +162,16 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
 @router.get(
     "/jobs/{job_id}/parents",
     operation_id="get_parents",
-    response_model=work_schemas.ParentList,
+    response_model=documents.ParentList,
     responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
     openapi_extra=needs(READ, WORK),
 )
 async def get_parents(request: Request, job_id: str) -> Response:
     """Return how the jobs ended that this one depends on, with their results (4 MiB of them at most)."""
     store = context_of(request).store
-    await rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, _checked(job_id))
     parents = await store.attempts.parents(job_id)
-    return schemas.json_response({"data": list(map(work_schemas.parent_document, parents))})
+    return schemas.json_response({"data": list(map(documents.parent_document, parents))})
 
 
 @router.get(
@@ -181,7 +184,7 @@ async def get_parents(request: Request, job_id: str) -> Response:
 async def explain_job(request: Request, job_id: str) -> Response:
     """Say in one sentence why a job is where it is, and what must happen next."""
     store = context_of(request).store
-    await rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, _checked(job_id))
     explanation = await store.explain(job_id)
     return schemas.json_response(schemas.explanation_document(explanation))
 
@@ -209,9 +212,9 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel a job: at once if it waits, by stopping its command if it runs."""
     store = context_of(request).store
     steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
-    await rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, _checked(job_id))
     if steering.cascade:
-        rights.use_all_queues(caller_of(request), "cascade goes on to jobs of any queue")
+        queue_rights.use_all_queues(caller_of(request), "cascade goes on to jobs of any queue")
     if (indexes := steering.indexes()) is not None:
         counted = await store.cancel_tasks(job_id, indexes)
         cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED
@@ -232,7 +235,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
     """Start a new run of a job that has failed, was cancelled or skipped."""
     store = context_of(request).store
     steering = await _steering(request)
-    await rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, _checked(job_id))
     if (indexes := steering.indexes()) is not None:
         await store.retry_tasks(job_id, indexes)
     else:
@@ -253,7 +256,7 @@ async def retry_job(request: Request, job_id: str) -> Response:
 async def delete_job(request: Request, job_id: str) -> Response:
     """Forget a job that has ended, with its output; an array with its tasks."""
     store = context_of(request).store
-    await rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, _checked(job_id))
     await store.delete(job_id)
     return Response(status_code=204)
 

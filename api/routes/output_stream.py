@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.callers import confirm
+from api.auth.callers import confirm
 from api.context import Context
-from workron import output_stream
 from workron.errors import NotFound, StoreUnavailable, Unauthorized
-from workron.models import Output, Piece, Position
+from workron.models import Output, Piece, Position, output_stream
 
 _RECONNECT_S: Final = 1.0
 _ALIVE_S: Final = 15.0

@@ -6,12 +6,13 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, schemas
-from api.bodies import QueueChange
-from api.callers import ADMIN, ScopedRoute, needs
+from api import openapi, problems, schemas
+from api.auth.callers import ADMIN, ScopedRoute, needs
 from api.context import context_of
-from api.fields import QUEUE_PATTERN
+from api.http import body
 from workron import models
+from workron.specs.fields import QUEUE_PATTERN
+from workron.specs.workflow import QueueChange
 
 router = APIRouter(route_class=ScopedRoute, tags=["system"])
 

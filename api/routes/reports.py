@@ -7,14 +7,17 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas, work, work_schemas
-from api.callers import WORK, ScopedRoute, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import WORK, ScopedRoute, needs
 from api.context import Context, context_of
-from api.queries import StrictQuery
+from api.http import body
+from api.http.queries import StrictQuery
+from api.work import bodies, documents
 from workron import ids
 from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
-from workron.exchange import Kept
 from workron.models import Beat, Finished, Outcome, OutputPatch, Result, Status, Unfenced, Verdict
+from workron.models.exchange import Kept
 
 router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
@@ -30,26 +33,26 @@ _FAILURES: Final = (
 
 
 class OutputQuery(StrictQuery):
-    fence: work.QueryFence
-    offset: work.QueryOffset = 0
+    fence: bodies.QueryFence
+    offset: bodies.QueryOffset = 0
     """Where the bytes stand in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
-    total: work.QueryCount | None = None
+    total: bodies.QueryCount | None = None
     """All bytes that the command has written so far; by default it ends with these."""
 
 
 @router.post(
     "/jobs/{job_id}/heartbeat",
     operation_id="heartbeat_job",
-    response_model=work_schemas.AttemptBeat,
+    response_model=documents.AttemptBeat,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.JobBeat, required=False),
+    openapi_extra=needs(WORK) | openapi.body(bodies.JobBeat, required=False),
 )
 async def heartbeat_job(request: Request, job_id: str) -> Response:
     """Renew the lease of one attempt, say how far it is, and learn whether to stop it."""
     context = context_of(request)
-    sent = await body.optional(work.JobBeat, request, context.settings.max_body)
+    sent = await body.optional(bodies.JobBeat, request, context.settings.max_body)
     fence = _meant(context, job_id, sent)
-    await rights.see_jobs(request, context.store, job_id)
+    await queue_rights.see_jobs(request, context.store, job_id)
     beat = await context.store.attempts.beat(job_id, fence)
     if beat is not Beat.LOST and sent.begins and sent.fence is not None:
         await context.store.attempts.begin(job_id, sent.fence)
@@ -58,7 +61,7 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     if sent.progress is not None:
         with suppress(StoreFull):  # the lease is renewed all the same
             await context.store.attempts.write_output(
-                [(job_id, fence, OutputPatch(0, b"", 0, work.said(sent.progress)))]
+                [(job_id, fence, OutputPatch(0, b"", 0, bodies.said(sent.progress)))]
             )
     answer = {"id": job_id, "state": beat, "lease_ms": context.store.policy.lease_ms}
     return schemas.json_response(answer)
@@ -67,43 +70,43 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
 @router.post(
     "/jobs/{job_id}/done",
     operation_id="finish_job",
-    response_model=work_schemas.Ended,
+    response_model=documents.Ended,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.Report, required=False),
+    openapi_extra=needs(WORK) | openapi.body(bodies.Report, required=False),
 )
 async def finish_job(request: Request, job_id: str) -> Response:
     """Report that an attempt succeeded. A repeat is answered with what was recorded."""
     context = context_of(request)
-    report = await body.optional(work.Report, request, context.settings.max_body)
+    report = await body.optional(bodies.Report, request, context.settings.max_body)
     return await _finish(request, job_id, report, report.success())
 
 
 @router.post(
     "/jobs/{job_id}/fail",
     operation_id="fail_job",
-    response_model=work_schemas.Ended,
+    response_model=documents.Ended,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.FailureReport, required=False),
+    openapi_extra=needs(WORK) | openapi.body(bodies.FailureReport, required=False),
 )
 async def fail_job(request: Request, job_id: str) -> Response:
     """Report that an attempt failed; the scheduler decides whether there is another. A repeat changes nothing."""
     context = context_of(request)
-    report = await body.optional(work.FailureReport, request, context.settings.max_body)
+    report = await body.optional(bodies.FailureReport, request, context.settings.max_body)
     return await _finish(request, job_id, report, report.failure())
 
 
 @router.post(
     "/jobs/{job_id}/release",
     operation_id="release_job",
-    response_model=work_schemas.Released,
+    response_model=documents.Released,
     responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(work.MaybeFenced, required=False),
+    openapi_extra=needs(WORK) | openapi.body(bodies.MaybeFenced, required=False),
 )
 async def release_job(request: Request, job_id: str) -> Response:
     """Give an attempt back unfinished: the job goes to the head of its queue, and the attempt does not count."""
     context = context_of(request)
     fence = await _fence(request, context, job_id)
-    await rights.see_jobs(request, context.store, job_id)
+    await queue_rights.see_jobs(request, context.store, job_id)
     [status] = await context.store.attempts.release([(job_id, fence)])
     if status is None:
         raise await _why_lost(context, job_id, fence)
@@ -132,8 +135,8 @@ _RAW_BODY: Final[dict[str, Any]] = {
 async def write_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
     """Store a piece of what an attempt has written: the bytes of the body, of whatever content type."""
     context = context_of(request)
-    patch = work.output_patch(query.offset, await body.read(request, work.STORED), query.total)
-    await rights.see_jobs(request, context.store, _checked(job_id))
+    patch = bodies.output_patch(query.offset, await body.read(request, bodies.STORED), query.total)
+    await queue_rights.see_jobs(request, context.store, _checked(job_id))
     [kept] = await context.store.attempts.write_output([(job_id, query.fence, patch)])
     if kept is Kept.LOST:
         raise await _why_lost(context, job_id, query.fence)
@@ -142,25 +145,25 @@ async def write_output(request: Request, job_id: str, query: Annotated[OutputQue
     return Response(None, 204)
 
 
-async def _finish(request: Request, job_id: str, report: work.Report, outcome: Outcome) -> Response:
+async def _finish(request: Request, job_id: str, report: bodies.Report, outcome: Outcome) -> Response:
     context = context_of(request)
-    await rights.see_jobs(request, context.store, _checked(job_id))
-    fence = work.fence_of(report.fence, context.settings.unfenced)
+    await queue_rights.see_jobs(request, context.store, _checked(job_id))
+    fence = bodies.fence_of(report.fence, context.settings.unfenced)
     patch = report.output.to_patch() if report.output else None
     exchanged = await context.parking.source.exchange("", [Result(job_id, fence, outcome, patch)], None)
     [finished] = exchanged.finished
     if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
         raise _refusal(finished, fence)
-    return schemas.json_response(work_schemas.ended_document(finished))
+    return schemas.json_response(documents.ended_document(finished))
 
 
 async def _fence(request: Request, context: Context, job_id: str) -> int | Unfenced:
-    return _meant(context, job_id, await body.optional(work.MaybeFenced, request, context.settings.max_body))
+    return _meant(context, job_id, await body.optional(bodies.MaybeFenced, request, context.settings.max_body))
 
 
-def _meant(context: Context, job_id: str, meant: work.MaybeFenced) -> int | Unfenced:
+def _meant(context: Context, job_id: str, meant: bodies.MaybeFenced) -> int | Unfenced:
     _checked(job_id)
-    return work.fence_of(meant.fence, context.settings.unfenced)
+    return bodies.fence_of(meant.fence, context.settings.unfenced)
 
 
 def _checked(job_id: str) -> str:

@@ -13,18 +13,20 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, rights, schemas
-from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import context_of
-from api.large import LARGE, in_thread
-from api.queries import StrictQuery
-from api.schedule_body import SCHEDULE_PATTERN, NewSchedule, expand
+from api.http import body, idempotency
+from api.http.large import LARGE, in_thread
+from api.http.queries import StrictQuery
 from workron import ids
 from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreBroken, StoreUnavailable
 from workron.models import NewJob, Submitted
-from workron.schedules import occurrence
 from workron.schedules.models import Definition, Run, RunOutcome, Schedule
 from workron.schedules.plan import Kind
+from workron.specs.schedule import SCHEDULE_PATTERN, NewSchedule, expand
+from workron.store import occurrence
 
 router = APIRouter(route_class=ScopedRoute, tags=["schedules"])
 
@@ -78,10 +80,10 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
     new, definition, jobs = await in_thread(_said_in, raw, large=len(raw) > LARGE)
     caller = caller_of(request)
-    await rights.submit(context.store, caller, jobs)
+    await queue_rights.submit(context.store, caller, jobs)
 
     def check(before: Schedule) -> None:
-        if not rights.sees_schedule(caller, before):
+        if not queue_rights.sees_schedule(caller, before):
             raise Forbidden(f"there is a schedule {schedule} with jobs in queues that this key has no right to")
 
     stored, created = await context.store.schedules.put(
@@ -206,7 +208,7 @@ def _said_in(raw: bytes) -> tuple[NewSchedule, Definition, Sequence[NewJob]]:
 
 def _see(request: Request, schedule: Schedule) -> None:
     """Raise NotFound for a schedule with jobs in queues that the key does not have."""
-    if not rights.sees_schedule(caller_of(request), schedule):
+    if not queue_rights.sees_schedule(caller_of(request), schedule):
         raise NotFound("schedule", schedule.name)
 
 
@@ -219,4 +221,4 @@ async def _visible(request: Request, names: Sequence[str]) -> list[Schedule]:
         return None
 
     found = await asyncio.gather(*map(look, names))
-    return [one for one in found if one is not None and rights.sees_schedule(caller, one)]
+    return [one for one in found if one is not None and queue_rights.sees_schedule(caller, one)]

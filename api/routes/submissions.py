@@ -10,17 +10,27 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, idempotency, openapi, problems, rights, schemas
-from api.bodies import MoreJobs, NewJobs, NewWorkflow
-from api.callers import SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import SUBMIT, ScopedRoute, caller_of, needs, note_targets
 from api.context import Context, context_of
-from api.job_body import NewJob
-from api.large import LARGE, MANY, PiecesResponse, in_thread, release, without_collections, written_list
-from api.placing import known_form, workflow_jobs
+from api.http import body, idempotency
+from api.http.large import (
+    LARGE,
+    MANY,
+    PiecesResponse,
+    in_thread,
+    release,
+    without_collections,
+    written_list,
+)
 from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
 from workron.errors import Forgotten, NotFound, TooLarge
 from workron.models import Job, Submitted
+from workron.specs.job import NewJob
+from workron.specs.ordering import known_form, workflow_jobs
+from workron.specs.workflow import MoreJobs, NewJobs, NewWorkflow
 
 Many = TypeVar("Many", NewJobs, NewWorkflow)
 
@@ -69,7 +79,7 @@ async def submit_job(request: Request) -> Response:
     with without_collections(large=large):
         new = await body.parse_many(NewJob, raw)
         job = new.to_new_job(ids.new_id(), known_form(new.dependencies()))
-        await rights.submit(context.store, caller_of(request), [job])
+        await queue_rights.submit(context.store, caller_of(request), [job])
         same = await in_thread(idempotency.of, request, raw, large=large)
         submitted = await context.store.submit([job], idempotency=same)
     [job_id] = submitted.ids
@@ -134,7 +144,7 @@ async def _allowed(
     large = len(raw) > LARGE
     new = await body.parse_many(model, raw)
     jobs = await in_thread(to_jobs, new.jobs, large=large)
-    await rights.submit(context_of(request).store, caller_of(request), jobs)
+    await queue_rights.submit(context_of(request).store, caller_of(request), jobs)
     return new, jobs, await in_thread(idempotency.of, request, raw, large=large)
 
 
@@ -172,7 +182,7 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
     if not ids.is_id(workflow_id):
         raise NotFound("workflow", workflow_id)
     context = context_of(request)
-    await rights.see_workflow(request, context.store, workflow_id)
+    await queue_rights.see_workflow(request, context.store, workflow_id)
     raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
@@ -180,9 +190,9 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
         names = await in_thread(_names_of_others, new, large=large)
         caller = caller_of(request)
         known = await context.store.named_jobs(workflow_id, names) if names else {}
-        shown = await rights.known_names(context.store, caller, known)
+        shown = await queue_rights.known_names(context.store, caller, known)
         jobs = await in_thread(_in_order, new, shown, large=large)
-        await rights.submit(context.store, caller, jobs)
+        await queue_rights.submit(context.store, caller, jobs)
         same = await in_thread(idempotency.of, request, raw, large=large)
         submitted = await context.store.add(workflow_id, jobs, idempotency=same)
         await in_thread(release, jobs, large=large)
@@ -219,7 +229,7 @@ async def _documents(request: Request, submitted: Submitted) -> list[Job]:
     jobs = await context_of(request).store.jobs(submitted.ids)
     if not any(jobs):
         raise Forgotten(submitted.ids[0])
-    return rights.shown(caller_of(request), jobs)
+    return queue_rights.shown(caller_of(request), jobs)
 
 
 async def _listed(request: Request, submitted: Submitted) -> Response:

@@ -10,17 +10,18 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, rights, schemas
-from api.callers import READ, WORK, ScopedRoute, caller_of, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import READ, WORK, ScopedRoute, caller_of, needs
 from api.context import Context, context_of
-from api.fields import QUEUE_PATTERN
-from api.queries import StrictQuery
+from api.http.queries import StrictQuery
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
+from workron.specs.fields import QUEUE_PATTERN
 from workron.times import rfc3339
 
 if TYPE_CHECKING:
-    from workron.store import Health
+    from workron.store.store import Health
 
 router = APIRouter(route_class=ScopedRoute, tags=["system"])
 
@@ -50,7 +51,7 @@ class QueuesQuery(StrictQuery):
 async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
     """List queues by name, and how many jobs each has in each status."""
     caller = caller_of(request)
-    rights.use_queues(caller, query.name)
+    queue_rights.use_queues(caller, query.name)
     among = query.name or caller.queues
     page = await context_of(request).store.queue_page(query.limit, query.cursor or "", among)
     return schemas.json_response(schemas.list_document(map(schemas.queue_document, page.queues), page.next_cursor))

@@ -7,12 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import body, openapi, problems, rights, schemas, work
-from api.bodies import DrainTime
-from api.callers import ADMIN, READ, WORK, ScopedRoute, caller_of, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import ADMIN, READ, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
+from api.http import body
+from api.work import bodies
 from workron.errors import NotFound
-from workron.fleet import Drain
+from workron.models.workers import Drain
+from workron.specs.workflow import DrainTime
 
 router = APIRouter(route_class=ScopedRoute, tags=["workers"])
 
@@ -36,7 +39,7 @@ class WorkersQuery(BaseModel):
 )
 async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
     """List the workers that live, and those lost within the last hour: of very many, the 10,000 heard of last."""
-    rights.use_all_queues(caller_of(request), "workers are not of a queue")
+    queue_rights.use_all_queues(caller_of(request), "workers are not of a queue")
     page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
 
@@ -50,7 +53,7 @@ async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]
 )
 async def get_worker(request: Request, worker_id: str) -> Response:
     """Return a worker."""
-    rights.use_all_queues(caller_of(request), "workers are not of a queue")
+    queue_rights.use_all_queues(caller_of(request), "workers are not of a queue")
     return schemas.json_response(schemas.worker_document(await context_of(request).store.worker(worker_id)))
 
 
@@ -89,7 +92,7 @@ async def forget_worker(request: Request, worker_id: str) -> Response:
     """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""
     store, caller = context_of(request).store, caller_of(request)
     if caller.queues is not None:
-        await rights.see_worker(store, caller, worker_id)
-    if work.is_key(worker_id) or not await store.attempts.leave(worker_id):
+        await queue_rights.see_worker(store, caller, worker_id)
+    if bodies.is_key(worker_id) or not await store.attempts.leave(worker_id):
         raise NotFound("worker", worker_id)
     return Response(status_code=204)

@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, rights, schemas
-from api.callers import READ, SUBMIT, ScopedRoute, caller_of, needs
+from api import openapi, problems, schemas
+from api.auth import queue_rights
+from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs
 from api.context import context_of
 from workron import ids
 from workron.errors import NotFound
@@ -42,7 +43,7 @@ async def cancel_workflow(request: Request, workflow_id: str) -> Response:
     """Cancel all jobs of a workflow that have not ended, but its final one, which runs then."""
     if not ids.is_id(workflow_id):
         raise NotFound("workflow", workflow_id)
-    await rights.see_workflow(request, context_of(request).store, workflow_id)
+    await queue_rights.see_workflow(request, context_of(request).store, workflow_id)
     await context_of(request).store.cancel_workflow(workflow_id)
     return schemas.json_response(await workflow_answer(request, workflow_id))
 
@@ -50,7 +51,7 @@ async def cancel_workflow(request: Request, workflow_id: str) -> Response:
 async def workflow_answer(request: Request, workflow_id: str) -> dict[str, Any]:
     """Return the document of a workflow, with those of its first jobs that the key sees."""
     store = context_of(request).store
-    await rights.see_workflow(request, store, workflow_id)
+    await queue_rights.see_workflow(request, store, workflow_id)
     workflow = await store.workflow(workflow_id)
     jobs = await store.workflow_jobs(workflow_id, MOST_JOBS)
     return schemas.workflow_document(workflow, [job for job in jobs if caller_of(request).sees(job.queue)])

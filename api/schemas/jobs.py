@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from api.schemas.base import Answer, Time, counts_document, time_or_none
-from workron import explain, models
+from workron import models
 from workron.models import OnConflict, Reason, Status, Until, When
-from workron.retries import Code, RetryPolicy
+from workron.models.retry import Code, RetryPolicy
+from workron.store import explain
 from workron.times import rfc3339
 
 

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from api.schemas.base import Answer, Time, counts_document
 from workron import models
-from workron.fleet import WorkerState, WorkerStatus
 from workron.models import Status
+from workron.models.workers import WorkerState, WorkerStatus
 from workron.times import rfc3339
 
 

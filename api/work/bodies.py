@@ -6,12 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from api.fields import ID_PATTERN, RFC3339, Body, QueueName, Seconds, epoch_ms, or_with_a_point
-from api.job_fields import AnyResult, Progress
 from workers.output import first_line, harmless, last_bytes
-from workron import free_json
 from workron.errors import InvalidRequest, TooLarge
-from workron.exchange import MAX_BEATS, MAX_RESULTS
 from workron.models import (
     DEFAULT_QUEUE,
     OUTPUT_HEAD,
@@ -22,7 +18,19 @@ from workron.models import (
     Result,
     Unfenced,
     WorkerInfo,
+    user_json,
 )
+from workron.models.exchange import MAX_BEATS, MAX_RESULTS
+from workron.specs.fields import (
+    ID_PATTERN,
+    RFC3339,
+    Body,
+    QueueName,
+    Seconds,
+    epoch_ms,
+    or_with_a_point,
+)
+from workron.specs.job_fields import AnyResult, Progress
 
 STORED: Final = OUTPUT_HEAD + OUTPUT_TAIL
 """Bytes kept of one attempt's output."""
@@ -133,7 +141,7 @@ class Report(Body):
         return Outcome(None, code, error=error, result=self._result(), progress=said(self.progress))
 
     def _result(self) -> str | None:
-        return None if self.result is None else free_json.write(self.result, free_json.MAX_RESULT).decode()
+        return None if self.result is None else user_json.write(self.result, user_json.MAX_RESULT).decode()
 
 
 class FailureReport(Report):

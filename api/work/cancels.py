@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.outages import OutageWatch
-from workers.redis_source import RedisSource
+from api.store_outage import OutageWatch
 from workron.errors import StoreUnavailable
-from workron.signals import happens
-from workron.tasks import end
+from workron.runtime.async_tools import end
+from workron.runtime.signals import happens
+from workron.store.source import RedisSource
 
 _KEPT_S: Final = 30.0
 """A worker that does not ask again for so long is not waited for; heartbeats tell of cancels too."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from api.schemas import Answer, Job
-from workron import fleet, models
-from workron.exchange import Exchanged, Kept
-from workron.models import Beat, Finished, Status, Verdict
+from workron import models
+from workron.models import Beat, Finished, Status, Verdict, workers
+from workron.models.exchange import Exchanged, Kept
 
 
 class Claim(Job):
@@ -160,7 +160,7 @@ def held_document(job_id: str, fence: int, state: str | None = None) -> dict[str
     return {"id": job_id, "fence": fence, **({"state": state} if state is not None else {})}
 
 
-def beats_document(held: Sequence[tuple[str, int]], beats: fleet.Beats, lease_ms: int) -> dict[str, Any]:
+def beats_document(held: Sequence[tuple[str, int]], beats: workers.Beats, lease_ms: int) -> dict[str, Any]:
     wish = beats.drain
     timeout_s = None if wish is None or wish.timeout_ms is None else wish.timeout_ms / 1000
     return {

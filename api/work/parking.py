@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from api.outages import OutageWatch
-from workers.redis_source import RedisSource
+from api.store_outage import OutageWatch
 from workron import ids
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Claimed, ClaimRequest
-from workron.signals import happens
+from workron.runtime.async_tools import end
+from workron.runtime.signals import happens
 from workron.store import Store
-from workron.tasks import end
+from workron.store.source import RedisSource
 
 _LONGEST_PARK_S: Final = 60.0
 _MOST_LOOKS: Final = 20

@@ -14,7 +14,7 @@ from bench.plan import Plan
 from bench.real import KEY, environment, process, wait_for_port
 from bench.running import RunError
 from bench.server import free_port
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 JOBS = 4_000
 WAITING = 1_000

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from bench.direct import Direct
 from bench.measures.latency import percentiles
 from bench.plan import Plan
-from workron.connection import Connection
 from workron.errors import WorkronError
-from workron.listing import JobFilter
 from workron.models import Status
-from workron.policy import Policy
+from workron.redis.connection import Connection
 from workron.store import Store
+from workron.store.listing import JobFilter
+from workron.store.policy import Policy
 
 MILLION = 1_000_000
 WIDE = 100_000

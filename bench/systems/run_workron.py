@@ -9,11 +9,12 @@ import program  # type: ignore[import-not-found] # its folder is on the path onl
 from bench.quiet import quiet
 from bench.settings import settings_for
 from bench.systems.noop import NoopExecutor
-from workers.redis_source import RedisSource
 from workers.worker import Worker
-from workron import collector, ids
+from workron import ids
 from workron.models import Claim, NewJob
+from workron.runtime import gc_tuning
 from workron.store import Store
+from workron.store.source import RedisSource
 
 SLOTS = int(os.environ.get("BENCH_SLOTS", "200"))
 CHUNK = 400
@@ -56,6 +57,6 @@ class System:
 
 if __name__ == "__main__":
     quiet()
-    collector.relax()
+    gc_tuning.relax()
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         program.main(System())

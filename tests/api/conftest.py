@@ -13,9 +13,9 @@ from servers import start_server
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY, Live, running
+from workron.local.valkey import server_binary
 from workron.settings import Settings
 from workron.store import Store
-from workron.valkey import server_binary
 
 
 @pytest.fixture

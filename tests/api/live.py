@@ -13,7 +13,7 @@ from ports import free_port
 
 from api.openapi import DocumentedApi
 from api.server import bind, serve
-from workron.signals import StopSignals
+from workron.runtime.signals import StopSignals
 
 KEY = "a-key-for-tests-only"
 AUTHORIZATION = {"authorization": f"Bearer {KEY}"}

@@ -14,9 +14,9 @@ from api.app import create_app
 from api.context import Context
 from tests.api.live import KEY, Live, running
 from workron.models import Job, Status
-from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
 
 PATIENT = Policy(lease_ms=10_000, pass_ms=100, retry_ms=20)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from api.bodies import NewJobs, NewWorkflow, Steering
-from api.body import parse
-from api.job_body import NewJob
+from api.http.body import parse
 from api.problems import InvalidFields
 from workron.errors import InvalidRequest
 from workron.models import Dependency, When
+from workron.specs.job import NewJob
+from workron.specs.workflow import NewJobs, NewWorkflow, Steering
 
 MIB = 1024 * 1024
 

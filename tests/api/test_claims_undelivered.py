@@ -14,8 +14,8 @@ from servers import Bench, start_server
 from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
 from workron.errors import StoreUnavailable
+from workron.local.valkey import server_binary
 from workron.models import Status
-from workron.valkey import server_binary
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import httpx2
 import pytest
 
 from api import schemas
-from workron.attempts import Attempts
-from workron.fleet import Drain
 from workron.models import WorkerInfo
+from workron.models.workers import Drain
 from workron.store import Store
+from workron.store.attempts import Attempts
 
 INFO = WorkerInfo("host-1-Ab3dEf", "host-1", 4711, ("default",), 4, 1, 1_700_000_000_000, "0.1.0", ("job-1",))
 PATH = f"/workers/{INFO.id}"

@@ -10,7 +10,7 @@ from builders import claim, finish
 
 from tests.api.live import Live
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Claim, Outcome, OutputPatch, Reason, Result
-from workron.output_stream import Event, read_events
+from workron.models.output_stream import Event, read_events
 from workron.store import Store
 
 SOON_S = 20
@@ -123,8 +123,8 @@ async def test_cut_output_is_an_event_of_its_own_and_no_output(live: Live, store
 async def test_a_quiet_stream_says_that_it_is_alive_and_where_it_stands(
     live: Live, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.output._ALIVE_S", 0.0)
-    monkeypatch.setattr("workron.store.RECHECK_S", 0.05)
+    monkeypatch.setattr("api.routes.output_stream._ALIVE_S", 0.0)
+    monkeypatch.setattr("workron.store.store.RECHECK_S", 0.05)
     job_id = await submit(live)
     [attempt] = await claim(store)
     await write(store, attempt, 0, b"one")

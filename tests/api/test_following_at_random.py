@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from servers import Bench
 
 from api.context import Context
-from api.output import Follower
+from api.routes.output_stream import Follower
 from workers.output import OutputBuffer
-from workron import output_stream
-from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Claim, OutputPatch, Piece, Position, Result
+from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Claim, OutputPatch, Piece, Position, Result, output_stream
 
 SIZES: Final = [1, 7, 1000, OUTPUT_HEAD - 1, OUTPUT_HEAD, 200_000, OUTPUT_HEAD + OUTPUT_TAIL, 500_000]
 SAID: Final = random.Random(7).randbytes(700_000)  # noqa: S311 - the same in each run

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from api.graph import number_names, topological_order
 from workron.errors import DependencyCycle, InvalidRequest
+from workron.specs.graph import number_names, topological_order
 
 
 def labels(count: int) -> list[str]:

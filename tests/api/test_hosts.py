@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.hosts import HostList, same_origin
+from api.http.hosts import HostList, same_origin
 from workron.settings import Settings
 
 

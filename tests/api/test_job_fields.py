@@ -6,7 +6,8 @@ import httpx2
 import pytest
 from builders import claim, finish
 
-from api import schemas, work_schemas
+from api import schemas
+from api.work import documents
 from workron.models import Outcome, Reason
 from workron.store import Store
 
@@ -180,7 +181,7 @@ async def test_results_and_pieces_of_output_come_in_one_call(client: httpx2.Asyn
         {"id": two.id, "fence": two.fence, "output": {"text": "out"}},
     ]
     answer = (await client.post("/outputs", json={"data": pieces})).json()
-    work_schemas.Outputs.model_validate(answer)
+    documents.Outputs.model_validate(answer)
     assert [piece["state"] for piece in answer["data"]] == ["stored", "stored"]
     assert (await job(client, one.id))["progress"] == "half"
     assert (await client.get(f"/jobs/{two.id}/output")).text == "out"
@@ -202,10 +203,10 @@ async def test_how_the_parents_ended_can_be_asked_for(client: httpx2.AsyncClient
     (got,) = await claim(store)
     await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1, result='{"a":1}'))
     answer = (await client.get(f"/jobs/{child}/parents")).json()
-    work_schemas.ParentList.model_validate(answer)
+    documents.ParentList.model_validate(answer)
     told = {"id": parent, "status": "failed", "name": "p", "result": {"a": 1}, "left_out": False}
     assert answer == {"data": [told]}
     assert (await client.get("/jobs/0000000000000000000000/parents")).status_code == 404
     claimed = (await client.post("/claims", json={"worker_id": "w2"})).json()["data"]
-    work_schemas.ClaimList.model_validate({"data": claimed})
+    documents.ClaimList.model_validate({"data": claimed})
     assert [(one["id"], one["more"]) for one in claimed] == [(child, {"parents": True})]

@@ -12,14 +12,14 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from api import body, large, slices
-from api.bodies import MoreJobs, NewJobs, NewWorkflow
-from api.job_body import NewJob
+from api.http import body, large, slices
 from api.problems import InvalidFields
 from api.routes import submissions
-from api.work import NewClaims, NewExchange, NewHeartbeats, NewOutputs, Report
+from api.work.bodies import NewClaims, NewExchange, NewHeartbeats, NewOutputs, Report
 from workron import ids
 from workron.errors import InvalidRequest
+from workron.specs.job import NewJob
+from workron.specs.workflow import MoreJobs, NewJobs, NewWorkflow
 
 BIG = "x" * 70_000
 SLICE = 33_000
@@ -181,8 +181,8 @@ async def test_a_large_submission_is_worked_on_beside_the_event_loop(
         monkeypatch.setattr(place, call)
 
     loop = threading.current_thread()
-    noted("api.body.parse_large", large.parse)
-    noted("api.idempotency.fingerprint", large.fingerprint)
+    noted("api.http.body.parse_large", large.parse)
+    noted("api.http.idempotency.fingerprint", large.fingerprint)
     noted("api.routes.submissions._independent", submissions._independent)
     noted("api.routes.submissions.written_list", large.written_list)
     noted("api.routes.submissions.release", large.release)
@@ -217,7 +217,7 @@ async def test_what_was_no_submission_was_read_on_the_event_loop_whatever_its_si
         threads.append(threading.current_thread())
         return large.parse(*args)
 
-    monkeypatch.setattr("api.body.parse_large", parse)
+    monkeypatch.setattr("api.http.body.parse_large", parse)
     answer = await client.post(path, json=document)
     assert answer.status_code in (200, 404, 422)
     assert len(threads) == 1

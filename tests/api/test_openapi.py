@@ -22,7 +22,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.app import create_app
-from api.queries import WaitSeconds
+from api.http.queries import WaitSeconds
 from tests.api.live import AUTHORIZATION, KEY, START, environment
 from workron.models.actions import Verb
 from workron.settings import Settings

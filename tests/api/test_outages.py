@@ -16,7 +16,7 @@ from cores import waited_s
 from api.app import create_app
 from tests.api.every_route import JOB, every_route
 from tests.api.live import outage_lines
-from workron.reads import TURNS
+from workron.redis.read_pool import TURNS
 from workron.settings import Settings
 from workron.store import Store
 

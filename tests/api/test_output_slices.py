@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.output import from_offset
+from api.routes.output_stream import from_offset
 from workron.models import Output
 
 WHOLE = Output(1, head=b"0123456789")

@@ -10,8 +10,15 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from api.http.protocol import (
+    MAX_HEAD,
+    MOST_AHEAD,
+    MOST_LOOKS,
+    SLOWEST,
+    Heads,
+    LimitedHttp,
+)
 from api.openapi import DocumentedApi
-from api.protocol import MAX_HEAD, MOST_AHEAD, MOST_LOOKS, SLOWEST, Heads, LimitedHttp
 from tests.api.live import Live, running
 
 pytestmark = pytest.mark.parametrize("bench", ["fake"], indirect=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import slices
-from api.slices import Node, NoJsonError, canonical, take_apart
+from api.http import slices
+from api.http.slices import Node, NoJsonError, canonical, take_apart
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(['"', "\\", '\\"', "},{", "],[", ',"', "é"])
 DOCUMENTS = st.recursive(

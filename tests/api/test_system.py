@@ -15,9 +15,9 @@ from servers import Bench
 
 from api import schemas
 from api.app import create_app
+from workron.local.valkey import server_binary
 from workron.settings import Settings
 from workron.store import Store
-from workron.valkey import server_binary
 
 
 async def health(client: httpx2.AsyncClient) -> dict[str, Any]:

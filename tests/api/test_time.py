@@ -8,10 +8,10 @@ import httpx2
 import pytest
 from builders import claim, finish
 
-from api.body import parse
-from api.job_body import NewJob
+from api.http.body import parse
 from api.problems import InvalidFields
 from workron.models import Moment, Outcome, Reason
+from workron.specs.job import NewJob
 from workron.store import Store
 from workron.times import rfc3339
 

@@ -11,10 +11,10 @@ from conftest import WaitUntil, start_server
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.live import KEY, Live, running
+from workron.local.valkey import server_binary
 from workron.models import Outcome, OutputPatch, Reason
 from workron.settings import Settings
 from workron.store import Store
-from workron.valkey import server_binary
 
 SOON_S = 10
 """Far less than the waits that are asked for, far more than an answer takes."""

@@ -15,8 +15,8 @@ import signal
 import sys
 from typing import Final
 
-import workers.redis_source  # noqa: F401 - workers import it when they connect
-from workers.batch import NO_LIMITS
+import workron.store.source  # noqa: F401 - workers import it when they connect
+from workers.limits import NO_LIMITS
 from workers.main import run
 from workron.settings import Settings
 

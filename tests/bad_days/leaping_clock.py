@@ -31,11 +31,11 @@ def leap(file: str) -> None:
 
 def take_the_guardian_along(file: str) -> None:
     """Have the worker start a guardian that sees the same clock."""
-    from workers import guard
+    from workers import guardian_link
 
     program = Path(file).with_name("leaping-guardian.py")
-    program.write_text(GUARDIAN.format(file=file, program=str(guard._PROGRAM)))
-    guard._PROGRAM = program
+    program.write_text(GUARDIAN.format(file=file, program=str(guardian_link._PROGRAM)))
+    guardian_link._PROGRAM = program
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from servers import QUICK
 
 from tests.processes.up import Up
 from tests.running.probe import wait_for
-from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.serverinfo import server_info
+from workron.redis.connection import Connection
+from workron.redis.server_info import server_info
 from workron.store import Store
 
 LEASE_S = 6

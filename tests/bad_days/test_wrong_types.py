@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from tests.processes.up import Up
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 pytestmark = [pytest.mark.chaos, pytest.mark.together, pytest.mark.timeout(120)]
 

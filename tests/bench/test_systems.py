@@ -15,7 +15,7 @@ from bench.plan import Plan
 from bench.results import Results
 from bench.running import Pipe, RunError, Runner
 from bench.server import Server
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from commands import guardian_of
 from local_stack import ROOT, environment
 from ports import free_port
 
-from workron.addresses import http_ok
+from workron.local.addresses import http_ok
 
 API_KEY: Final = "the-key-of-the-chaos-harness"
 PACKAGES: Final = ("api", "lua", "reaper", "workers", "workron")

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.chaos.node import Node
 from tests.chaos.proxy import Proxy
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 NAMESPACE: Final = "default"
 

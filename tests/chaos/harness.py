@@ -17,8 +17,8 @@ from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
 from tests.chaos.topologies import GROUNDS
-from workron.connection import Connection
 from workron.models import TERMINAL, Status
+from workron.redis.connection import Connection
 from workron.store import Store
 
 REST_S: Final = 120.0

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx2
 
 from tests.chaos.deployment import API_KEY
-from workron import output_stream
+from workron.models import output_stream
 
 TRIES: Final = 100
 """Most attempts of a job that has to succeed in the end, whatever befalls its workers."""

@@ -11,7 +11,7 @@ from command_line import Answer, CommandLine, ScriptedApi, job_document, problem
 from local_stack import Stack
 
 from workron.cli.exits import Exit
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 
 def full(*, retry_after: int = 1, size: int = 1, limit: int = 5) -> Answer:

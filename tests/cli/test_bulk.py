@@ -7,7 +7,7 @@ import pytest
 from command_line import CommandLine
 
 from workron.cli.bulk import progress
-from workron.documents import ActionDoc
+from workron.client.documents import ActionDoc
 
 
 def submit(workron: CommandLine, *args: str) -> str:

@@ -9,8 +9,8 @@ from local_stack import Stack
 from redis import Redis
 from servers import start_server
 
-from workron.keys import Keys
-from workron.valkey import server_binary
+from workron.local.valkey import server_binary
+from workron.redis.keys import Keys
 
 
 def test_it_finds_the_server_of_what_runs_on_this_machine_and_tells_that_all_is_well(

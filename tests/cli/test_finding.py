@@ -8,7 +8,7 @@ from command_line import CommandLine
 
 from workron.cli import connect
 from workron.cli.exits import CliError, Exit
-from workron.local import Instance
+from workron.local.instances import Instance
 
 
 def instance(url: str, data_dir: Path, started_at: str = "2026-03-01T09:30:00.250Z") -> Instance:

@@ -48,7 +48,7 @@ def test_a_stream_that_closes_without_an_end_is_opened_again(scripted: CommandLi
 @contextmanager
 def impatient(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client that takes a stream for dead after a moment of silence."""
-    monkeypatch.setattr("workron.transport._SILENCE_S", 0.3)
+    monkeypatch.setattr("workron.client.transport._SILENCE_S", 0.3)
     with Client(api.url, "0123456789abcdef") as client:
         yield client
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from command_line import Answer, Call, CommandLine, ScriptedApi, problem
 
-from workron.client import PAGE
+from workron.client.client import PAGE
 
 
 def worker_document(**fields: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from workron.client.workflow_file import parse
 from workron.errors import InvalidRequest
-from workron.workflow_file import parse
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from servers import QUICK, Bench
 
 from workron.errors import Conflict, InvalidRequest, NotFound
 from workron.models import Concurrency, QueueChange, Unique
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 from workron.store import Store
 
 REFUSED = (Conflict, InvalidRequest, NotFound)

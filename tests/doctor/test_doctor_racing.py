@@ -12,7 +12,7 @@ from servers import QUICK, Bench
 
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from workron.models import Concurrency, NewJob, When
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 
 REFUSED = (Conflict, InvalidRequest, NotFound, StoreUnavailable)
 TERMINAL = ("done", "failed", "cancelled", "skipped")

@@ -9,9 +9,9 @@ from servers import Bench
 
 from workron.doctor.pause import Pause
 from workron.errors import StoreBroken, StoreUnavailable
-from workron.keys import Keys
 from workron.models import Beat, Status
-from workron.scripts import Script, Scripts
+from workron.redis.keys import Keys
+from workron.redis.scripts import Script, Scripts
 from workron.store import Store
 
 

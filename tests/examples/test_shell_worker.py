@@ -17,8 +17,8 @@ from servers import Bench
 
 from tests.api.live import AUTHORIZATION, KEY, START, environment
 from workron.models import Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 pytestmark = pytest.mark.chaos
 WORKER = ROOT / "examples" / "worker.sh"

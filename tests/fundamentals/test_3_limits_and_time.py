@@ -9,8 +9,8 @@ from servers import Bench
 from workron import ids
 from workron.errors import QueueFull
 from workron.models import Concurrency, Idempotency, Moment, OnConflict, QueueChange, Reason, Status, Unique
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 
 async def test_a_submission_that_is_sent_twice_is_stored_once(store: Store) -> None:

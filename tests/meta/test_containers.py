@@ -20,8 +20,8 @@ from redis.retry import Retry
 
 from api import server
 from workron.durations import parse_duration
+from workron.local.valkey import server_binary
 from workron.settings import Settings
-from workron.valkey import server_binary
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -22,7 +22,7 @@ OTHERS = {
 }
 MAY_SPELL_KEYS = re.compile(r"workron/keys\.py|workron/doctor/\w+\.py")
 """The doctor goes over all keys by their names."""
-MAY_IMPORT_REDIS = re.compile(r"workron/(store\w*|scripts|keys|connection|places|lane)\.py")
+MAY_IMPORT_REDIS = re.compile(r"workron/redis/\w+\.py")
 KEY_NAME = re.compile(
     r"workron:\{|(^|:)(job|queue|worker|batch|workflow|idempotency|unique|limit|rate|schedule):(\S|$)"
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from workron.scripts import Script
+from workron.redis.scripts import Script
 
 SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
 ROOM = 5

@@ -16,12 +16,12 @@ from typing import Any
 from servers import Bench
 
 from tests.model.moves import Asked, Move, Moved, moves_of
-from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.lane import Command
-from workron.policy import Policy
-from workron.scripts import Script
+from workron.redis.connection import Connection
+from workron.redis.lane import Command
+from workron.redis.scripts import Script
 from workron.store import Store
+from workron.store.policy import Policy
 
 MINUTE = 60_000
 START = 2_000_000_000_000

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from api.schedule_body import expand
+from reaper.firing import Firing
 from tests.model.bridge import Trouble
 from tests.model.moves import Move
 from tests.model.reaper_rules import ReaperRules
@@ -15,11 +15,10 @@ from tests.model.state import Refused
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
 from workron.models import Submitted
-from workron.schedules import occurrence
-from workron.schedules.firing import Firing
 from workron.schedules.models import Overlap
 from workron.schedules.plan import Kind
-from workron.store import Store
+from workron.specs.schedule import expand
+from workron.store import Store, occurrence
 
 Drawn = tuple[str, int, str] | None
 """What goes wrong, after how many calls, and what is done in between."""

@@ -22,7 +22,7 @@ from workron.models import (
     Until,
     When,
 )
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 
 QUEUES = [["default"], ["default"], ["other"], ["default", "other"], ["other", "default"]]
 FAILURES = [

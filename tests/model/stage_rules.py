@@ -14,8 +14,9 @@ from tests.model import specs
 from tests.model.driver import LOST
 from tests.model.specs import Spec
 from tests.model.submit_rules import SubmitRules
-from workron import chunks, ids
+from workron import ids
 from workron.models import Idempotency, NewJob, OnFailure
+from workron.store import encode
 
 AT_ONCE: Final = 2
 _many = st.lists(specs.jobs, min_size=3, max_size=5, unique_by=Spec.unique_key)
@@ -23,11 +24,11 @@ _many = st.lists(specs.jobs, min_size=3, max_size=5, unique_by=Spec.unique_key)
 
 @contextmanager
 def small_chunks() -> Iterator[None]:
-    usual, chunks.MAX_JOBS = chunks.MAX_JOBS, AT_ONCE  # type: ignore[misc]
+    usual, encode.MAX_JOBS = encode.MAX_JOBS, AT_ONCE  # type: ignore[misc]
     try:
         yield
     finally:
-        chunks.MAX_JOBS = usual  # type: ignore[misc]
+        encode.MAX_JOBS = usual  # type: ignore[misc]
 
 
 class StageRules(SubmitRules):

@@ -20,7 +20,7 @@ import pytest
 
 from tests.mutation.mutants import LUA, Mutant, conditions, files, instrument, mutants_of
 from tests.mutation.quick import share_one_runtime
-from workron import scripts
+from workron.redis import scripts
 
 LONGEST_S: Final = 15
 """What one test may take of a processor, besides ten times its usual: then the change has made a loop endless."""

@@ -6,7 +6,7 @@ from typing import Any
 import fakeredis
 from fakeredis.commands_mixins import scripting_mixin
 
-from workron.scripts import Script
+from workron.redis.scripts import Script
 
 
 class Runtime:

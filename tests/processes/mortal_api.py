@@ -31,8 +31,8 @@ NEVER = ("never", 0)
 def serve(listener: socket.socket, settings: dict[str, Any], when: str, number: int) -> int:
     """Serve as `workron api` does, until a stop signal or the chosen death."""
     from api import server
-    from workron.connection import Connection
-    from workron.scripts import Scripts
+    from workron.redis.connection import Connection
+    from workron.redis.scripts import Scripts
     from workron.settings import Settings
 
     run, calls = Scripts._run, 0

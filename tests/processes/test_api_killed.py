@@ -18,13 +18,12 @@ from redis.asyncio import Redis
 from servers import QUICK, start_server
 
 from tests.processes.mortal_api import NEVER, MortalApi
-from workron import submission
-from workron.connection import Connection, build_client
-from workron.keys import Keys
-from workron.listing import JobFilter
+from workron.local.valkey import server_binary
 from workron.models import ClaimRequest, Result, Status
-from workron.store import Store
-from workron.valkey import server_binary
+from workron.redis.connection import Connection, build_client
+from workron.redis.keys import Keys
+from workron.store import Store, submit
+from workron.store.listing import JobFilter
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -118,7 +117,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(submission, "ABANDONED_MS", 0)
+    monkeypatch.setattr(submit, "ABANDONED_MS", 0)
     server = start_server(server_binary(), tmp_path)
     url = f"unix://{tmp_path}/redis.sock"
     redis = build_client(url)

@@ -15,8 +15,8 @@ from conftest import WaitUntil
 from ports import free_port
 from servers import Bench
 
-from workron.fleet import WorkerStatus
 from workron.models import Status
+from workron.models.workers import WorkerStatus
 from workron.store import Store
 
 pytestmark = pytest.mark.chaos

@@ -10,7 +10,7 @@ from ports import free_port
 from servers import start_server
 
 from tests.processes.conftest import Processes
-from workron.valkey import server_binary
+from workron.local.valkey import server_binary
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]
 

@@ -16,10 +16,10 @@ from redis import Redis
 
 from tests.chaos.load import WORKFLOW_ENDS
 from tests.processes.up import Up
-from workron.connection import Connection
 from workron.doctor import Report
-from workron.keys import Keys
 from workron.models import TERMINAL
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
 from workron.store import Store
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

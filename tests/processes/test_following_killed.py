@@ -13,11 +13,11 @@ from servers import QUICK, start_server
 from tests.processes.mortal_api import NEVER, MortalApi
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
 from workron.client import Client
-from workron.connection import Connection
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
+from workron.local.valkey import server_binary
 from workron.models import Claim, OutputPatch, Result
+from workron.redis.connection import Connection
 from workron.store import Store
-from workron.valkey import server_binary
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

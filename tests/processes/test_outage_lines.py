@@ -13,8 +13,8 @@ from ports import free_port
 from servers import start_server
 
 from tests.processes.conftest import Processes
-from workron.connection import SOCKET_TIMEOUT_S
-from workron.valkey import server_binary
+from workron.local.valkey import server_binary
+from workron.redis.connection import SOCKET_TIMEOUT_S
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(90)]
 

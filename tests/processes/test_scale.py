@@ -15,7 +15,7 @@ from local_stack import ROOT
 from redis import Redis
 
 from tests.processes.up import Up
-from workron.scripts import Script
+from workron.redis.scripts import Script
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

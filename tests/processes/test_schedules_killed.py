@@ -14,9 +14,9 @@ from schedules import definition, make_due, workflow
 from servers import Bench, start_server
 
 from tests.processes.conftest import Processes
-from workron.keys import Keys
+from workron.local.valkey import server_binary
+from workron.redis.keys import Keys
 from workron.schedules.models import RunOutcome
-from workron.valkey import server_binary
 
 pytestmark = pytest.mark.chaos
 

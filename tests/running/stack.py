@@ -95,10 +95,10 @@ class Stack:
 
 
 def up(options: dict[str, Any]) -> int:
-    from workron import supervisor
-    from workron.addresses import http_ok
-    from workron.children import ChildSpec
     from workron.errors import WorkronError
+    from workron.local import supervisor
+    from workron.local.addresses import http_ok
+    from workron.local.child_specs import ChildSpec
     from workron.settings import Settings
 
     behaviours = {"api": "web", "worker": "", "reaper": ""} | options.pop("children", {})
@@ -138,7 +138,7 @@ class Child:
         self.now = threading.Event()
 
     def run(self) -> int:
-        from workron import lifeline
+        from workron.runtime import lifeline
 
         signal.signal(signal.SIGTERM, self.on_signal)
         lifeline.watch()

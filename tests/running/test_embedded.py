@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.running.probe import alive, call, command_line, processes_of, shell, wait_for
-from workron import embedded, valkey
-from workron.embedded import EmbeddedServer
 from workron.errors import StartupError
+from workron.local import embedded, valkey
+from workron.local.embedded import EmbeddedServer
 
 # A process that starts a server, says so, and waits to be killed; its child holds the lifeline for some seconds.
 STARTER = """
 import asyncio, subprocess, sys, time
 from pathlib import Path
-from workron.embedded import EmbeddedServer
+from workron.local.embedded import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]))
 asyncio.run(server.start())
 keeper = subprocess.Popen(["sleep", sys.argv[2]], pass_fds=[server.lifeline_fd])
@@ -195,7 +195,7 @@ async def test_any_path_will_do(tmp_path: Path, name: str) -> None:
     async with running(tmp_path / name) as server:
         assert len(os.fsencode(server.socket)) <= 100
         assert shell(f"{server.redis_cli} set a b") == "OK\n"
-        from workron.connection import build_client
+        from workron.redis.connection import build_client
 
         client = build_client(server.url)
         assert await client.get("a") == b"b"

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from tests.running.probe import alive, answers, command_line, processes_of, shell, wait_for
 from tests.running.stack import Stack
-from workron import children, local, private
+from workron.local import child_specs, instances, secure_files
+from workron.local.supervisor import Backoff
 from workron.settings import Settings
-from workron.supervisor import Backoff
 
 pytestmark = pytest.mark.chaos
 
@@ -43,16 +43,16 @@ def test_people_get_it_as_lines_to_copy_from(tmp_path: Path) -> None:
 
 def test_it_is_found_while_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(private, "short_dir", lambda: tmp_path / "none")
+    monkeypatch.setattr(secure_files, "short_dir", lambda: tmp_path / "none")
     with Stack(tmp_path) as stack:
         stack.ready()
-        [found] = [instance for instance in local.find() if instance.pid == stack.process.pid]
+        [found] = [instance for instance in instances.find() if instance.pid == stack.process.pid]
         assert (found.url, found.data_dir) == (stack.entries("ready")[0]["url"], str(stack.data_dir))
         assert found.key_file == str(stack.data_dir / "api-key")
         assert found.redis == f"unix://{stack.socket}"
         stack.stop()
         assert list((tmp_path / "workron").iterdir()) == []
-        assert [instance for instance in local.find() if instance.pid == stack.process.pid] == []
+        assert [instance for instance in instances.find() if instance.pid == stack.process.pid] == []
 
 
 def test_the_first_signal_stops_the_worker_then_the_api_then_the_rest(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_children_get_exactly_the_settings_of_their_parent(tmp_path: Path, monke
         data_dir=tmp_path / "ünïcode dir",
         log_level="debug",
     )
-    environment = children.environment(given)
+    environment = child_specs.environment(given)
     for name in [name for name in os.environ if name.startswith("WORKRON_")]:
         monkeypatch.delenv(name)
     for name, value in environment.items():
@@ -314,14 +314,14 @@ def test_children_get_exactly_the_settings_of_their_parent(tmp_path: Path, monke
 def test_a_variable_that_a_flag_overrode_does_not_reach_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKRON_SLOTS", "7")
     monkeypatch.setenv("workron_redis", "redis://elsewhere")
-    environment = children.environment(settings(slots=2, redis=None))
+    environment = child_specs.environment(settings(slots=2, redis=None))
     assert environment["WORKRON_SLOTS"] == "2"
     assert "redis://elsewhere" not in environment.values()
 
 
 def test_secrets_stand_in_no_command_line_and_the_key_only_with_the_api() -> None:
     given = settings(redis="redis://:hunter2-hunter2@localhost/1", api_key=SecretStr("given-key-given-key"))
-    family = children.specs(given, "the-key-the-key-the-key", embedded=False)
+    family = child_specs.specs(given, "the-key-the-key-the-key", embedded=False)
     assert [spec.name for spec in family] == ["api", "reaper", "worker"]
     for spec in family:
         assert spec.argv == (sys.executable, "-m", "workron", spec.name)
@@ -330,10 +330,10 @@ def test_secrets_stand_in_no_command_line_and_the_key_only_with_the_api() -> Non
 
 
 def test_without_slots_there_is_no_worker() -> None:
-    assert [spec.name for spec in children.specs(settings(slots=0), None, embedded=True)] == ["api", "reaper"]
+    assert [spec.name for spec in child_specs.specs(settings(slots=0), None, embedded=True)] == ["api", "reaper"]
 
 
 def test_a_worker_may_use_all_of_its_grace_before_it_is_killed() -> None:
     given = settings(drain_timeout="100s", kill_grace="20s")
-    [worker] = [spec for spec in children.specs(given, None, embedded=True) if spec.name == "worker"]
+    [worker] = [spec for spec in child_specs.specs(given, None, embedded=True) if spec.name == "worker"]
     assert worker.stop_grace_s > 120

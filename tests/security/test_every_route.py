@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from starlette.routing import Route
 
 from api.app import create_app
-from api.callers import ScopedRoute
-from api.gate import OPEN_PATHS
+from api.auth.callers import ScopedRoute
+from api.http.gate import OPEN_PATHS
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
 from tests.api.live import KEY
 from tests.security.conftest import Clients
-from workron.access import id_in
 from workron.models import Scope
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.api_keys import id_in
 
 pytestmark = pytest.mark.parametrize("bench", ["fake"], indirect=True)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workron import local, private
 from workron.errors import StartupError
+from workron.local import instances, secure_files
 from workron.settings import Settings
 
 WATCHED = """
@@ -29,7 +29,7 @@ def look(event, _):
 
 os.umask(int(sys.argv[2], 8))
 sys.addaudithook(look)
-local.api_key(Settings())
+instances.api_key(Settings())
 print(json.dumps(sorted(seen)))
 """
 """Makes a key, and before each thing that Python does with files it looks at what is there by then."""
@@ -58,19 +58,19 @@ def test_a_link_that_lies_there_already_is_not_followed(settings: Settings, tmp_
     """Else who can write to the directory has a key of his choice taken, or the key written where he can read it."""
     elsewhere = tmp_path / "elsewhere"
     if target == "present":
-        private.write_file(elsewhere, b"a-key-of-somebody-else\n")
+        secure_files.write_file(elsewhere, b"a-key-of-somebody-else\n")
     (settings.data_dir / "api-key").symlink_to(elsewhere)
     with pytest.raises(StartupError, match="api-key"):
-        local.api_key(settings)
+        instances.api_key(settings)
     assert elsewhere.exists() is (target == "present")
 
 
 def test_a_key_of_another_user_is_not_taken(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     path = settings.data_dir / "api-key"
-    private.write_file(path, b"a-key-of-somebody-else\n")
+    secure_files.write_file(path, b"a-key-of-somebody-else\n")
     be_another_user(monkeypatch)
     with pytest.raises(StartupError, match="not a file of this user"):
-        private.read_own(path)
+        secure_files.read_own(path)
 
 
 def be_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,28 +80,28 @@ def be_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o666, 0o644])
 def test_a_key_that_others_can_read_or_write_is_not_taken(settings: Settings, mode: int) -> None:
-    made = local.api_key(settings)
+    made = instances.api_key(settings)
     assert made
     assert made.file
     made.file.chmod(mode)
     with pytest.raises(StartupError, match=r"everybody may read or write .*: chmod o-rwx"):
-        local.api_key(settings)
+        instances.api_key(settings)
     made.file.chmod(0o600)
-    assert local.api_key(settings) == made
+    assert instances.api_key(settings) == made
 
 
 def test_a_fifo_in_its_place_holds_up_nobody(settings: Settings) -> None:
     os.mkfifo(settings.data_dir / "api-key", 0o600)
     with pytest.raises(StartupError, match="not a file of this user"):
-        local.api_key(settings)
+        instances.api_key(settings)
 
 
 def test_a_directory_in_which_everybody_may_rename_files_is_refused(settings: Settings) -> None:
     settings.data_dir.chmod(0o777)
     with pytest.raises(StartupError, match="chmod o-w"):
-        local.api_key(settings)
+        instances.api_key(settings)
     settings.data_dir.chmod(0o1777)  # as /tmp is: others can't touch our files there
-    assert local.api_key(settings)
+    assert instances.api_key(settings)
 
 
 def test_a_directory_of_another_user_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,4 +109,4 @@ def test_a_directory_of_another_user_is_refused(settings: Settings, monkeypatch:
     of_another = os.stat_result((*found[:4], os.geteuid() + 1, *found[5:]))
     monkeypatch.setattr(Path, "stat", lambda *_, **__: of_another)
     with pytest.raises(StartupError, match="belongs to another user"):
-        private.check_place(settings.data_dir)
+        secure_files.check_place(settings.data_dir)

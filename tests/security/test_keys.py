@@ -13,15 +13,15 @@ from builders import claim, new_job
 from servers import Bench
 
 from api.app import create_app
-from api.auth import REMEMBERED_S
+from api.auth.keyring import REMEMBERED_S
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
-from workron.access import MOST_KEYS, id_in, is_of
 from workron.errors import Conflict, NotFound, StoreUnavailable
 from workron.models import NewKey, Scope
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.api_keys import MOST_KEYS, id_in, is_of
 
 READ = frozenset({Scope.READ})
 
@@ -78,7 +78,7 @@ async def test_a_grant_that_is_repeated_makes_one_key(store: Store) -> None:
 
 
 async def test_there_are_not_any_number_of_keys(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workron.access.MOST_KEYS", 2)
+    monkeypatch.setattr("workron.store.api_keys.MOST_KEYS", 2)
     for number in range(2):
         await store.access.grant(NewKey(f"k{number}", READ))
     with pytest.raises(Conflict, match="revoke some"):
@@ -88,7 +88,7 @@ async def test_there_are_not_any_number_of_keys(store: Store, monkeypatch: pytes
 async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
     bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.access.MOST_KEYS", 2)
+    monkeypatch.setattr("workron.store.api_keys.MOST_KEYS", 2)
     for number in range(5):
         record, _ = await store.access.grant(NewKey(f"k{number}", READ))
         await store.access.revoke(record.id)
@@ -98,7 +98,7 @@ async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
 async def test_what_is_stored_of_an_expired_key_goes_by_itself(
     bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
-    monkeypatch.setattr("workron.access.KEPT_MS", 300)
+    monkeypatch.setattr("workron.store.api_keys.KEPT_MS", 300)
     record, _ = await store.access.grant(NewKey("ci", READ, None, 50))
 
     async def gone() -> bool:
@@ -131,7 +131,7 @@ async def test_a_key_of_the_wrong_type_opens_nothing(bench: Bench, clients: Clie
 async def test_a_revoked_key_is_good_for_as_long_as_it_is_remembered_and_no_longer(
     store: Store, settings: Settings, clients: Clients, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
-    monkeypatch.setattr("api.auth.REMEMBERED_S", 0.3)
+    monkeypatch.setattr("api.auth.keyring.REMEMBERED_S", 0.3)
     text = await clients.key("read")
     client = await clients.knowing(text)
     assert (await client.get("/queues")).status_code == 200
@@ -189,7 +189,7 @@ async def test_without_redis_the_first_key_opens_what_needs_none_and_no_other_op
 async def test_keys_are_refused_when_the_store_does_not_answer_even_if_they_were_good_once(
     store: Store, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.auth.REMEMBERED_S", 0.0)
+    monkeypatch.setattr("api.auth.keyring.REMEMBERED_S", 0.0)
     client = await clients("read")
     assert (await client.get("/queues")).status_code == 200
 

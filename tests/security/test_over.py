@@ -11,9 +11,9 @@ from builders import claim, finish, new_job
 from api.openapi import DocumentedApi
 from tests.api.every_route import every_route
 from tests.security.conftest import Clients
-from workron.access import id_in
 from workron.models import Claim, OutputPatch, Status
 from workron.store import Store
+from workron.store.api_keys import id_in
 
 pytestmark = pytest.mark.parametrize("bench", ["valkey"], indirect=True)
 
@@ -29,8 +29,8 @@ WAITS: dict[str, Callable[[str], tuple[str, str, dict[str, Any]]]] = {
 
 @pytest.fixture(autouse=True)
 def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.callers.FRESH_S", 0.0)
-    monkeypatch.setattr("api.auth.REMEMBERED_S", 0.0)
+    monkeypatch.setattr("api.auth.callers.FRESH_S", 0.0)
+    monkeypatch.setattr("api.auth.keyring.REMEMBERED_S", 0.0)
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -123,7 +123,7 @@ async def test_a_body_that_ends_after_its_key_does_nothing(
 async def test_a_key_is_not_judged_anew_for_each_part_of_a_body(
     app: DocumentedApi, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.callers.FRESH_S", 30.0)
+    monkeypatch.setattr("api.auth.callers.FRESH_S", 30.0)
     client = await clients("submit")
     judged = 0
     caller = app.state.context.ring.caller

@@ -9,10 +9,10 @@ from bulk_actions import act
 
 from api.openapi import DocumentedApi
 from tests.security.conftest import ALL, JOB, Clients, foreign
-from workron.access import id_in
 from workron.models import Status
 from workron.models.actions import Verb
 from workron.store import Store
+from workron.store.api_keys import id_in
 
 pytestmark = pytest.mark.parametrize("bench", ["fake", "valkey"], indirect=True)
 

@@ -11,7 +11,7 @@ from servers import Bench
 from structlog.testing import capture_logs
 
 from api.app import create_app
-from api.audit import Trail
+from api.auth.audit import Trail
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
@@ -146,9 +146,9 @@ async def test_what_waits_is_written_when_the_server_stops(app: DocumentedApi, m
 
 @pytest.fixture
 def three_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.audit._EVERY_S", 0.02)
-    monkeypatch.setattr("api.audit._AGAIN_S", 0.02)
-    monkeypatch.setattr("api.audit._MOST_WAITING", 3)
+    monkeypatch.setattr("api.auth.audit._EVERY_S", 0.02)
+    monkeypatch.setattr("api.auth.audit._AGAIN_S", 0.02)
+    monkeypatch.setattr("api.auth.audit._MOST_WAITING", 3)
 
 
 async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logged(
@@ -199,8 +199,8 @@ async def test_what_comes_while_the_oldest_are_written_is_not_taken_for_them(
 async def test_a_record_that_can_not_be_written_holds_up_nobody_and_is_logged_once(
     bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
-    monkeypatch.setattr("api.audit._EVERY_S", 0.01)
-    monkeypatch.setattr("api.audit._AGAIN_S", 0.01)
+    monkeypatch.setattr("api.auth.audit._EVERY_S", 0.01)
+    monkeypatch.setattr("api.auth.audit._AGAIN_S", 0.01)
     await bench.client.set(bench.keys.audit, "not a stream")
     with capture_logs() as logs:
         for _ in range(20):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.auth import REMEMBERED_S, Ring
+from api.auth.keyring import REMEMBERED_S, Ring
 from tests.api.live import KEY
 from tests.security.conftest import Clients
 from workron import ids
@@ -15,8 +15,8 @@ async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
     store: Store, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They also pushed out what was remembered of good keys."""
-    monkeypatch.setattr("api.auth._MOST_REMEMBERED", 10)
-    monkeypatch.setattr("api.auth._MOST_UNKNOWN", 5)
+    monkeypatch.setattr("api.auth.keyring._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("api.auth.keyring._MOST_UNKNOWN", 5)
     ring, text = Ring(KEY, store), (await clients.key("read")).encode()
     assert await ring.caller(b"Bearer " + text, "GET", "/jobs") is not None
     for key_id in ids.new_ids(50):
@@ -27,7 +27,7 @@ async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
 async def test_no_more_keys_are_remembered_than_may(
     store: Store, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.auth._MOST_REMEMBERED", 3)
+    monkeypatch.setattr("api.auth.keyring._MOST_REMEMBERED", 3)
     ring = Ring(KEY, store)
     for _ in range(5):
         text = (await clients.key("read")).encode()

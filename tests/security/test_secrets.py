@@ -16,7 +16,7 @@ from servers import start_server
 
 from tests.processes.up import Up, descendants
 from tests.running.probe import command_line, wait_for
-from workron.valkey import server_binary
+from workron.local.valkey import server_binary
 
 PASSWORD = "correct-horse-battery-staple"
 EVIL = '\x1b]0;pwned\x07\n2030-01-01T00:00:00.000Z error up forged=1\r\n{"event": "forged"}\u202e%s%n{0}'

@@ -11,7 +11,6 @@ from redis.exceptions import ConnectionError as Away
 
 from reaper.reaper import Reaper
 from workers.http_source import HttpSource
-from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
 from workron import ids
@@ -35,12 +34,13 @@ from workron.models import (
     When,
 )
 from workron.models.actions import ACTS_ON, ActionFilter, NewAction, Verb
-from workron.outage import outlast
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
+from workron.runtime.outage import outlast
 from workron.schedules.models import CatchUp, Definition, Overlap
 from workron.schedules.times import Dst
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.source import RedisSource
 
 from .history import History
 from .http import URL

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from workron.keys import Keys
 from workron.models import Claim, Status, When
+from workron.redis.keys import Keys
 
 from .fake_redis import Server
 from .passes import Passes

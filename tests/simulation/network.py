@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from redis.exceptions import ConnectionError as Away
 
-from workron.connection import BLOCK_S, Connection
+from workron.redis.connection import BLOCK_S, Connection
 
 from .fake_redis import Server, State
 from .http import settle

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 from .fake_redis import Server
 

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Final
 from unittest import mock
 
-from workron import array_values, chunks, scripts, submission, upkeep
-from workron.scripts import Script, _text
+from workron.redis import scripts
+from workron.redis.scripts import Script, _text
+from workron.store import array_values, encode, maintenance, submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,13 @@ SMALL: Final = (
 )
 """What fills thousands of jobs in earnest is reached with a handful here."""
 SMALL_NUMBERS: Final = (
-    (upkeep, "EDGES", 3),
-    (upkeep, "LEASES", 2),
-    (chunks, "MAX_JOBS", 5),
-    (submission, "MAX_JOBS", 5),
-    (chunks, "MAX_EDGES", 6),
-    (submission, "MAX_EDGES", 6),
-    (submission, "ABANDONED_MS", 6000),
+    (maintenance, "EDGES", 3),
+    (maintenance, "LEASES", 2),
+    (encode, "MAX_JOBS", 5),
+    (submit, "MAX_JOBS", 5),
+    (encode, "MAX_EDGES", 6),
+    (submit, "MAX_EDGES", 6),
+    (submit, "ABANDONED_MS", 6000),
     (array_values, "_UNTIL_STORED_MS", 500),
 )
 

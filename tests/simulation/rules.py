@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from workron.keys import Keys
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, TERMINAL, Until
+from workron.redis.keys import Keys
 
 from .fake_redis import Server
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 from .fake_redis import Server
 from .timeline import Process

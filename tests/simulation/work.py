@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from workers.command_files import Notes
 from workers.guardian import boottime_s
-from workers.notes import Notes
 from workers.output import OutputBuffer
-from workers.scarcity import Scarcity
-from workers.suspects import Suspects, is_suspect
+from workers.poison import Suspects, is_suspect
+from workers.shortage import Scarcity
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, OutputPatch, Reason
-from workron.signals import happens
+from workron.runtime.signals import happens
 
 from .history import History
 

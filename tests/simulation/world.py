@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import ConnectionError as Away
 
-from workron.keys import Keys
-from workron.policy import Policy
+from workron.redis.keys import Keys
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
 
 from .actors import QUEUES, Client, WorkerProcess, reaper
 from .chance import seeded

@@ -6,12 +6,12 @@ import pytest
 @pytest.fixture(autouse=True)
 def _arrays_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What there is to do for an array is done at once, however slow the machine, and not left to the next pass."""
-    monkeypatch.setattr("workron.arrays._IN_A_REQUEST_S", 60)
-    monkeypatch.setattr("workron.steering._IN_A_REQUEST_S", 60)
+    monkeypatch.setattr("workron.store.arrays._IN_A_REQUEST_S", 60)
+    monkeypatch.setattr("workron.store.operations._IN_A_REQUEST_S", 60)
 
 
 @pytest.fixture(autouse=True)
 def _passes_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass does all that there is to do, however slow the machine."""
-    monkeypatch.setattr("workron.upkeep.PROMOTED_S", 60)
-    monkeypatch.setattr("workron.sweeping.SWEEP_S", 60)
+    monkeypatch.setattr("workron.store.maintenance.PROMOTED_S", 60)
+    monkeypatch.setattr("workron.store.retention.SWEEP_S", 60)

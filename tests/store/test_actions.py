@@ -10,12 +10,12 @@ from bulk_actions import FAILURE, act, counts, fail, found, order, statuses, wor
 from servers import Bench
 
 from reaper.reaper import Reaper
-from workron import actions as module
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
 from workron.models import Concurrency, NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique
 from workron.models.actions import ActionFilter, ActionState, NewAction, Verb
 from workron.store import Store
+from workron.store import bulk_actions as module
 
 
 async def test_all_that_match_are_cancelled(store: Store) -> None:

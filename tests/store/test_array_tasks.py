@@ -11,11 +11,11 @@ from builders import claim, finish, new_job, submit
 from servers import Bench
 
 from workron.errors import Conflict, InvalidRequest
-from workron.listing import JobFilter
 from workron.models import Cancelled, Claim, Dependency, NewJob, Outcome, Reason, Status, When
-from workron.policy import Policy
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 from workron.store import Store
+from workron.store.listing import JobFilter
+from workron.store.policy import Policy
 
 
 def follower(job: NewJob, when: When = When.DONE, **fields: Any) -> NewJob:
@@ -135,7 +135,7 @@ async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     job = array_job(20_000)
     await submit(store, job)
     await finish(store, (await claim(store))[0])  # else there is nothing to be gone over
-    monkeypatch.setattr("workron.arrays._IN_A_REQUEST_S", 0.05)
+    monkeypatch.setattr("workron.store.arrays._IN_A_REQUEST_S", 0.05)
     began = time.monotonic()
     behind = follower(job, queue="behind")
     await submit(store, behind)

@@ -11,10 +11,10 @@ from schedules import fire, make_due, put
 from servers import Bench
 
 from workron import ids
-from workron.array_values import _UNTIL_STORED_MS
 from workron.errors import QueueFull, StoreFull, StoreUnavailable
 from workron.models import NewJob, QueueChange, Status
 from workron.store import Store
+from workron.store.array_values import _UNTIL_STORED_MS
 
 VALUES = ["a", "b", "c"]
 

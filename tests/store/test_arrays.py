@@ -202,7 +202,7 @@ async def test_the_submitter_may_die_before_it_has_worked_on_the_array(
 
     job = array_job(700)
     with monkeypatch.context() as patched:
-        patched.setattr("workron.arrays.Arrays.work_on_quietly", dies)
+        patched.setattr("workron.store.arrays.Arrays.work_on_quietly", dies)
         with pytest.raises(RuntimeError):
             await submit(store, job)
     assert (await array_of(store, job)).counts[Status.PENDING] == 100

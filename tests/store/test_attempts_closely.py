@@ -14,8 +14,8 @@ from workron.models import (
     Status,
     Verdict,
 )
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 LONG = Policy(lease_ms=30_000, pass_ms=100, retry_ms=20)
@@ -131,7 +131,7 @@ async def test_a_released_job_goes_ahead_of_those_that_wait(store: Store) -> Non
 async def test_retries_wait_longer_each_time_up_to_the_cap(
     bench: Bench, jitter: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.attempts.random.random", lambda: jitter)
+    monkeypatch.setattr("workron.store.attempts.random.random", lambda: jitter)
     store = bench.store(Policy(lease_ms=30_000, retry_ms=10_000, retry_max_ms=25_000))
     (job_id,) = await submit(store, new_job(max_attempts=4))
     for wait in expected:

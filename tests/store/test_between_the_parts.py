@@ -10,13 +10,13 @@ from servers import Bench
 from unique_keys import holder, unique
 from workflows import FAILURE, end, start, statuses
 
-from workron import chunks, ids
+from workron import ids
 from workron.errors import NotFound
 from workron.models import Concurrency, NewJob, OnFailure, Result, When
 from workron.models.actions import Verb
-from workron.policy import Policy
-from workron.store import Store
-from workron.submission import Submitter
+from workron.store import Store, encode
+from workron.store.policy import Policy
+from workron.store.submit import Submitter
 
 # --- submissions in chunks --------------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ async def submit_unadmitted(
         pass
 
     with monkeypatch.context() as patched:
-        patched.setattr(chunks, "MAX_JOBS", 1)
+        patched.setattr(encode, "MAX_JOBS", 1)
         patched.setattr(Submitter, "admit_quietly", dies)
         await store.submit(members, as_workflow=as_workflow)
 

@@ -21,8 +21,8 @@ from workron.models import (
     Status,
     Verdict,
 )
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 STUBBORN = Policy(lease_ms=60_000, pass_ms=100, stop_ms=500)
 """A lease much longer than what a client that does not listen may take."""

@@ -6,9 +6,9 @@ from builders import claim, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
-from workron.listing import JobFilter
 from workron.models import ClaimRequest, Concurrency, Status
 from workron.store import Store
+from workron.store.listing import JobFilter
 
 LARGE = "#" * 600_000
 """A command of which two are too much for one claim."""

@@ -8,11 +8,11 @@ from builders import WORKER, claim, finish, jobs, new_job, submit
 from bulk_actions import counts, order
 from servers import Bench
 
-from workron.fleet import WorkerStatus
 from workron.models import Moment, NewJob, Outcome, QueueChange, Rate, Reason, Status
 from workron.models.actions import Verb
-from workron.policy import Policy
+from workron.models.workers import WorkerStatus
 from workron.store import Store
+from workron.store.policy import Policy
 
 DAY_MS: Final = 86_400_000
 PATIENT: Final = Policy(lease_ms=30_000, pass_ms=1000, retry_ms=60_000, retry_max_ms=60_000)

@@ -140,7 +140,7 @@ class Life:
 async def test_whatever_is_done_with_jobs_of_a_key_their_limits_hold_and_all_end(
     bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.chunks.MAX_JOBS", 3)  # larger submissions are staged, and admitted in steps
+    monkeypatch.setattr("workron.store.encode.MAX_JOBS", 3)  # larger submissions are staged, and admitted in steps
     life = Life(bench, seed)
     await life.store.submit([new_job()])
     await life.submit()

@@ -10,8 +10,8 @@ from expiring import SOON, ended
 from servers import Bench
 
 from workron.models import ClaimRequest, Concurrency, Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 ONE = Concurrency("customer-7", 1)
 TWO = Concurrency("customer-7", 2)

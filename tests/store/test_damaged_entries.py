@@ -9,10 +9,10 @@ from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
 from workron import ids
-from workron.chunks import MAX_JOBS
 from workron.errors import StoreBroken, StoreUnavailable
-from workron.exchange import Kept
 from workron.models import Beat, OutputPatch, Result, Status, Verdict
+from workron.models.exchange import Kept
+from workron.store.encode import MAX_JOBS
 
 pytestmark = pytest.mark.damaged
 

@@ -11,8 +11,8 @@ from servers import Bench
 
 from workron.errors import Conflict
 from workron.models import ClaimRequest, Moment, Outcome, Reason, Status, Verdict, When
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 STUBBORN = Policy(lease_ms=60_000, pass_ms=100, stop_ms=500)
 

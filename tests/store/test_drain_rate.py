@@ -10,9 +10,9 @@ from servers import Bench
 
 from reaper.reaper import Reaper
 from workron.models import Result
-from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
 
 
 async def drain(store: Store, number: int) -> None:
@@ -135,7 +135,7 @@ async def test_only_one_pass_in_a_second_measures(bench: Bench, a_second_later: 
 async def test_more_queues_than_one_call_may_look_at_are_measured_in_a_round(
     bench: Bench, a_second_later: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.upkeep.MEASURED", 2)
+    monkeypatch.setattr("workron.store.maintenance.MEASURED", 2)
     store = bench.store()
     names = [f"q{number}" for number in range(5)]
     await submit(store, *(new_job(queue=name) for name in names))

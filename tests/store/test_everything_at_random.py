@@ -29,7 +29,7 @@ from workron.models import (
     When,
 )
 from workron.models.actions import ACTS_ON, Verb
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 
 QUEUES = ["default", "other"]
 REFUSED = (Conflict, NotFound, InvalidRequest, UnknownDependency)

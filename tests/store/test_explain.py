@@ -7,8 +7,8 @@ from builders import WORKER, after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron.models import Concurrency, Outcome, QueueChange, Rate, Reason
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 BAD = Outcome(Reason.EXIT_CODE, exit_code=3)
 

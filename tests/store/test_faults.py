@@ -9,10 +9,7 @@ from builders import WORKER, after, claim, finish, new_job, submit
 from servers import Bench, lapse
 
 from workron import ids
-from workron.decode import Row
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
-from workron.exchange import Kept
-from workron.listing import JobFilter
 from workron.models import (
     ClaimRequest,
     Idempotency,
@@ -25,9 +22,12 @@ from workron.models import (
     Submitted,
     When,
 )
-from workron.policy import Policy
-from workron.reading import Reader
+from workron.models.exchange import Kept
 from workron.store import Store
+from workron.store.decode import Row
+from workron.store.listing import JobFilter
+from workron.store.policy import Policy
+from workron.store.reader import Reader
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 

@@ -11,9 +11,9 @@ from conftest import WaitUntil
 from servers import QUICK, Bench
 
 from workron.errors import NotFound
-from workron.fleet import Drain, WorkerStatus
-from workron.policy import Policy
+from workron.models.workers import Drain, WorkerStatus
 from workron.store import Store
+from workron.store.policy import Policy
 
 HOUR_MS = 3_600_000
 
@@ -92,7 +92,7 @@ async def test_a_damaged_description_hides_no_other_worker(bench: Bench, about: 
 async def test_of_very_many_workers_those_are_listed_that_were_heard_last(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.reading.MOST_WORKERS", 3)
+    monkeypatch.setattr("workron.store.reader.MOST_WORKERS", 3)
     store = bench.store()
     for name in ("w1", "w5", "w3", "w2", "w4"):
         await store.attempts.heartbeat(replace(WORKER, id=name), [])

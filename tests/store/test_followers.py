@@ -11,8 +11,8 @@ from servers import Bench
 
 from workron import ids
 from workron.models import Claim, Dependency, Moment, NewArray, NewJob, Reason, Result, Status, When
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 VISITS = 40
 """Most visits of one follower for one place, in a call."""

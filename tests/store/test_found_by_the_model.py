@@ -15,9 +15,9 @@ from workron import ids
 from workron.errors import Conflict, StoreUnavailable, UnknownDependency
 from workron.models import Beat, ClaimRequest, Dependency, Moment, QueueChange, Status, When
 from workron.models.actions import Verb
-from workron.policy import Policy
+from workron.runtime.async_tools import end
 from workron.store import Store
-from workron.tasks import end
+from workron.store.policy import Policy
 
 
 async def started(store: Store) -> list[str]:

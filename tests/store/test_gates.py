@@ -10,7 +10,7 @@ from servers import Bench
 from workron.errors import Conflict, NotFound
 from workron.models import NO_LIMIT, ClaimRequest, Outcome, QueueChange, Rate, Reason, Result, Status
 from workron.store import Store
-from workron.upkeep import ROUSED
+from workron.store.maintenance import ROUSED
 
 PAUSED = QueueChange(paused=True)
 RESUMED = QueueChange(paused=False)

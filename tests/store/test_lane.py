@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workron.connection import Connection
 from workron.errors import StoreBroken, StoreUnavailable
+from workron.redis.connection import Connection
 
 
 @pytest.fixture

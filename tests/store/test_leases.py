@@ -11,8 +11,8 @@ from servers import USUAL, Bench
 
 from workron import ids
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 
 async def test_a_silent_worker_loses_its_job_and_another_one_gets_it(store: Store) -> None:

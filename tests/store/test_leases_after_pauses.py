@@ -8,8 +8,8 @@ from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
 from workron.models import Beat, Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 LEASE_MS: Final = 30_000
 USUAL: Final = Policy(lease_ms=LEASE_MS, pass_ms=1000)

@@ -11,9 +11,9 @@ from servers import Bench
 from workron import ids
 from workron.errors import QueueFull, StoreUnavailable, UnknownDependency
 from workron.models import Idempotency, NewJob, Outcome, Reason, Status
-from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 KEY = Idempotency("key", "once", "print")
@@ -287,7 +287,7 @@ async def test_room_of_a_submitter_that_died_is_given_back_by_the_reaper(
     with pytest.raises(Died):
         await store.submit(jobs(1_000))
     await refused(other, new_job())
-    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
     await other.upkeep.tidy()
     await submit(other, *jobs(1_000))
 

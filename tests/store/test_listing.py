@@ -11,12 +11,12 @@ from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
-from workron.connection import Connection
 from workron.errors import InvalidRequest
-from workron.listing import JobFilter, Listing
 from workron.models import Concurrency, Job, NewArray, Outcome, Reason, Status
-from workron.reading import Reader
+from workron.redis.connection import Connection
 from workron.store import Store
+from workron.store.listing import JobFilter, Listing
+from workron.store.reader import Reader
 
 
 async def every(store: Store, where: JobFilter, *, limit: int = 7) -> list[Job]:

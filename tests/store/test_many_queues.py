@@ -7,11 +7,11 @@ from counting import commands_of
 from servers import Bench
 
 from workron import ids
-from workron.listing import JobFilter
 from workron.models import Concurrency, Status
 from workron.models.actions import Verb
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.listing import JobFilter
+from workron.store.policy import Policy
 
 
 async def fill(store: Store, queues: int, number: int = 1) -> list[str]:
@@ -76,7 +76,7 @@ async def test_pending_jobs_of_many_queues_are_listed_page_by_page(store: Store)
 async def test_a_page_looks_at_so_many_queues_in_vain_and_goes_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.listing.SCAN_ROWS", 50)
+    monkeypatch.setattr("workron.store.listing.SCAN_ROWS", 50)
     store = bench.store()
     await bench.client.zadd(bench.keys.pending_queues, {f"a{at:03}": 0 for at in range(120)})
     (job_id,) = await submit(store, new_job(queue="b"))
@@ -103,7 +103,7 @@ async def test_queues_are_read_in_pages_by_name(store: Store) -> None:
 async def test_lost_wake_ups_are_renewed_bit_by_bit_where_jobs_are_pending(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workron.rounds.Round.next.__defaults__", (4,))
+    monkeypatch.setattr("workron.redis.rounds.Round.next.__defaults__", (4,))
     store = bench.store()
     await fill(store, 10)
     assert [await store.upkeep.rouse() for _ in range(4)] == [4, 4, 2, 4]
@@ -186,7 +186,7 @@ async def test_an_action_on_all_queues_goes_over_one_index_of_each_status(bench:
 
 async def test_more_running_jobs_than_are_sorted_are_all_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than 10,000 the rest was never listed."""
-    monkeypatch.setattr("workron.listing.FEW", 10)
+    monkeypatch.setattr("workron.store.listing.FEW", 10)
     store = bench.store()
     made = await fill(store, 1, 300)
     for _ in range(2):
@@ -197,7 +197,7 @@ async def test_more_running_jobs_than_are_sorted_are_all_listed(bench: Bench, mo
 
 
 async def test_heartbeats_between_pages_hide_no_running_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workron.listing.FEW", 10)
+    monkeypatch.setattr("workron.store.listing.FEW", 10)
     store = bench.store()
     made = await fill(store, 1, 300)
     held = [one for _ in range(2) for one in await claim(store, queues=["q000"], limit=150)]

@@ -7,13 +7,12 @@ import pytest
 from builders import WORKER, claim, finish, jobs, new_job, submit
 from servers import Bench, start_server
 
-from workron import sweeping
 from workron.errors import StoreFull
+from workron.local.valkey import server_binary
 from workron.models import Beat, ClaimRequest, Dependency, Outcome, OutputPatch, Reason, Result, Status
-from workron.policy import Policy
 from workron.settings import Settings
-from workron.store import Store
-from workron.valkey import server_binary
+from workron.store import Store, retention
+from workron.store.policy import Policy
 
 LIMIT = 64 * 2**20
 
@@ -80,7 +79,7 @@ async def test_a_full_redis_does_not_forget_a_job_before_who_waits_for_it_has_se
         await finish(store, got)
     await fill(bench, 0.9)
     assert (await store.upkeep.sweep()).early == 0
-    monkeypatch.setattr(sweeping, "SEEN_MS", 0)
+    monkeypatch.setattr(retention, "SEEN_MS", 0)
     assert (await store.upkeep.sweep()).early == 3
 
 

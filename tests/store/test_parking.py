@@ -9,8 +9,8 @@ from parked import ask, unheard
 from servers import Bench
 
 from workron.models import ClaimRequest, Outcome, Reason, Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
 

@@ -6,8 +6,8 @@ from servers import Bench
 
 from workron.errors import StoreBroken
 from workron.models import ClaimRequest, Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 pytestmark = pytest.mark.damaged
 

@@ -10,13 +10,13 @@ from builders import after, claim, jobs, new_job, submit
 from servers import Bench
 
 from tests.store.test_listing import every
-from workron.connection import Connection
 from workron.errors import StoreUnavailable, TooManyReads
-from workron.listing import JobFilter
 from workron.models import EDGES_SHOWN, NewArray, Status
-from workron.reading import PAGE_BYTES
-from workron.reads import Reads
+from workron.redis.connection import Connection
+from workron.redis.read_pool import Reads
 from workron.store import Store
+from workron.store.listing import JobFilter
+from workron.store.reader import PAGE_BYTES
 
 LARGE = "#" + "x" * 1_000_000
 

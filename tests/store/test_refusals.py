@@ -20,7 +20,6 @@ from workron.errors import (
     UnknownDependency,
     WorkronError,
 )
-from workron.fleet import Drain
 from workron.models import (
     ClaimRequest,
     Dependency,
@@ -35,6 +34,7 @@ from workron.models import (
     Unique,
     When,
 )
+from workron.models.workers import Drain
 from workron.settings import Settings
 from workron.store import Store
 

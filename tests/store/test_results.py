@@ -8,13 +8,12 @@ from builders import after, claim, finish, new_job, reap_all, submit
 from cores import used_s
 from servers import Bench
 
-from workron import free_json
-from workron.attempts import MAX_PARENTS
 from workron.errors import NotFound
-from workron.exchange import Kept
-from workron.listing import JobFilter
-from workron.models import Outcome, OutputPatch, Parent, Reason, Result, Status, Verdict, When
+from workron.models import Outcome, OutputPatch, Parent, Reason, Result, Status, Verdict, When, user_json
+from workron.models.exchange import Kept
 from workron.store import Store
+from workron.store.attempts import MAX_PARENTS
+from workron.store.listing import JobFilter
 
 DONE = Outcome(None, exit_code=0, result='{"rows":3}')
 FAILED = Outcome(Reason.EXIT_CODE, exit_code=1, result="[1]")
@@ -155,13 +154,13 @@ async def test_many_parents_are_told_within_bounds(bench: Bench) -> None:
     parents = [new_job() for _ in range(130)]
     child = new_job(depends_on=after(*(parent.id for parent in parents)))
     await submit(store, *parents, child)
-    big = json.dumps("x" * (free_json.MAX_RESULT - 2)).encode()
+    big = json.dumps("x" * (user_json.MAX_RESULT - 2)).encode()
     for parent in parents:
         await bench.client.hset(bench.keys.job(parent.id), "result", big)
     told = await store.attempts.parents(child.id)
     assert [parent.id for parent in told] == [parent.id for parent in parents]
     kept = [parent for parent in told if parent.result is not None]
-    assert len(kept) == MAX_PARENTS // free_json.MAX_RESULT
+    assert len(kept) == MAX_PARENTS // user_json.MAX_RESULT
     assert all(parent.left_out for parent in told if parent.result is None)
 
 
@@ -207,12 +206,12 @@ async def test_a_result_reported_beside_output_and_other_results_is_told_apart(s
         (b'"\xff"', "is not JSON"),
         (b"[" * 102 + b"]" * 102, "is nested more than 100 levels deep"),
         (b"[" * 2000 + b"]" * 2000, "is not JSON"),
-        (b'"' + b"x" * free_json.MAX_RESULT + b'"', "is longer than 65,536 bytes"),
+        (b'"' + b"x" * user_json.MAX_RESULT + b'"', "is longer than 65,536 bytes"),
     ],
 )
 def test_what_can_not_be_kept_as_a_result_is_refused_with_a_reason(text: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        free_json.check(text, free_json.MAX_RESULT)
+        user_json.check(text, user_json.MAX_RESULT)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def test_what_can_not_be_kept_as_a_result_is_refused_with_a_reason(text: bytes, 
     ],
 )
 def test_what_is_kept_as_a_result_is_compact(text: bytes, kept: object) -> None:
-    assert free_json.check(text, free_json.MAX_RESULT) == (text.decode() if kept is ... else kept)
+    assert user_json.check(text, user_json.MAX_RESULT) == (text.decode() if kept is ... else kept)
 
 
 async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
@@ -238,7 +237,7 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
     parents = [new_job() for _ in range(10_000)]
     child = new_job(depends_on=after(*(parent.id for parent in parents)))
     await submit(store, *parents, child)
-    big = json.dumps("x" * (free_json.MAX_RESULT - 2)).encode()
+    big = json.dumps("x" * (user_json.MAX_RESULT - 2)).encode()
     for parent in parents[:100]:
         await bench.client.hset(bench.keys.job(parent.id), "result", big)
     server = (await bench.client.info("server"))["process_id"]

@@ -8,9 +8,9 @@ from builders import claim, finish, new_job, reap_all, submit
 from servers import Bench
 
 from workron.models import Outcome, Reason, Status
-from workron.policy import Policy
-from workron.retries import RetryPolicy, pack, unpack
+from workron.models.retry import RetryPolicy, pack, unpack
 from workron.store import Store
+from workron.store.policy import Policy
 
 SLOW = Policy(lease_ms=10_000, pass_ms=100, retry_ms=1000, retry_max_ms=3_600_000)
 

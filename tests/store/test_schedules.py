@@ -19,15 +19,14 @@ from schedules import (
 )
 from servers import Bench
 
-from api.schedule_body import expand
 from workron import ids
 from workron.errors import IdempotencyConflict
-from workron.listing import JobFilter
-from workron.schedules import occurrence
 from workron.schedules.models import CatchUp, Overlap, RunOutcome
-from workron.schedules.occurrence import first_id
 from workron.schedules.plan import Kind
-from workron.store import Store
+from workron.specs.schedule import expand
+from workron.store import Store, occurrence
+from workron.store.listing import JobFilter
+from workron.store.occurrence import first_id
 
 FIRED, SKIPPED, MISSED = RunOutcome.FIRED, RunOutcome.SKIPPED, RunOutcome.MISSED
 

@@ -8,8 +8,8 @@ from builders import claim, finish, new_job, submit
 from schedules import RARE, fire, full_hour_ms, make_due, outcomes, put, workflow
 from servers import Bench
 
+from reaper import firing
 from workron.models import OnConflict, Status, Unique, Until
-from workron.schedules import firing
 from workron.schedules.models import Overlap, RunOutcome
 from workron.schedules.plan import plan
 from workron.store import Store

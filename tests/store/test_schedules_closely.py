@@ -18,16 +18,15 @@ from schedules import (
 )
 from servers import Bench
 
-from api.schedule_body import expand
+from reaper.firing import Firing
 from reaper.reaper import Reaper
 from workron.errors import IdempotencyConflict, NotFound, StoreBroken
-from workron.listing import JobFilter
 from workron.models import Status
-from workron.schedules import occurrence
-from workron.schedules.firing import Firing
 from workron.schedules.models import CatchUp, Overlap, RunOutcome
 from workron.schedules.plan import Kind, plan
-from workron.store import Store
+from workron.specs.schedule import expand
+from workron.store import Store, occurrence
+from workron.store.listing import JobFilter
 
 FIRED, SKIPPED, MISSED = RunOutcome.FIRED, RunOutcome.SKIPPED, RunOutcome.MISSED
 

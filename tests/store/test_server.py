@@ -3,12 +3,12 @@
 import pytest
 from servers import Bench, start_server
 
-from workron.connection import Connection
 from workron.errors import StoreUnavailable, StoreUnsuitable
-from workron.serverinfo import ServerInfo, check, excess
+from workron.local.valkey import server_binary
+from workron.redis.connection import Connection
+from workron.redis.server_info import ServerInfo, check, excess
 from workron.settings import Settings
 from workron.store import Store
-from workron.valkey import server_binary
 
 GOOD = ServerInfo("Redis", "7.0.15", True, "everysec", "noeviction", 10, 100)
 

@@ -9,12 +9,12 @@ from builders import after, claim, finish, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
-from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
-from workron.listing import JobFilter
 from workron.models import Idempotency, Status
-from workron.scripts import Scripts
+from workron.redis.scripts import Scripts
 from workron.store import Store
+from workron.store.encode import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
+from workron.store.listing import JobFilter
 
 KEY = Idempotency("key1", "once", "print1")
 
@@ -78,7 +78,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
     die_at(submitter._scripts, call, time, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many)
-    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
     stored = [job for job in await other.jobs([job.id for job in many]) if job]
     assert len(stored) in (0, 1_000)
     assert bool(stored) is (call == "admit")
@@ -104,7 +104,7 @@ async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch
 
 async def test_an_abandoned_submission_refuses_further_chunks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
-    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
     stage = submitter._scripts.stage
 
     async def slow(**args: Any) -> Any:

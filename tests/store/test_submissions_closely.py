@@ -17,8 +17,8 @@ from workron.models import (
     Result,
     Status,
 )
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1, error="exit code 1")
 LONG = Policy(lease_ms=30_000, pass_ms=100, retry_ms=20)

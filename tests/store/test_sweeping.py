@@ -8,10 +8,9 @@ from counting import commands_of
 from servers import Bench
 
 from reaper.reaper import Reaper
-from workron import sweeping
 from workron.errors import StoreBroken
-from workron.policy import Policy
-from workron.store import Store
+from workron.store import Store, retention
+from workron.store.policy import Policy
 
 AT_ONCE = Policy(lease_ms=300, pass_ms=100, stop_ms=500, retention_done_ms=0, retention_failed_ms=0)
 LATER = Policy(lease_ms=300, pass_ms=100, stop_ms=500)
@@ -32,7 +31,7 @@ async def kept(store: Store, number: int) -> str:
 
 
 async def test_jobs_that_are_kept_were_looked_at_with_each_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "LOOKS", 5)
+    monkeypatch.setattr(retention, "LOOKS", 5)
     store = bench.store(AT_ONCE)
     late = await kept(store, 150)
     with commands_of(store) as counted:
@@ -59,13 +58,13 @@ async def make_full(bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int) ->
     async def excess(_: Any) -> float:
         return 0.5 if await bench.client.zcard(bench.keys.index(None, "done")) > most else 0.0
 
-    monkeypatch.setattr(sweeping.Sweeper, "excess", excess)
-    monkeypatch.setattr(sweeping, "SEEN_MS", 0)
+    monkeypatch.setattr(retention.Sweeper, "excess", excess)
+    monkeypatch.setattr(retention, "SEEN_MS", 0)
 
 
 async def test_a_full_server_forgot_so_many_jobs_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "DELETED", 5)
-    monkeypatch.setattr(sweeping, "ROOM_CALLS", 2)
+    monkeypatch.setattr(retention, "DELETED", 5)
+    monkeypatch.setattr(retention, "ROOM_CALLS", 2)
     await make_full(bench, monkeypatch, 40)
     store = bench.store(LATER)
     made = await submit(store, *jobs(100))
@@ -81,8 +80,8 @@ async def test_a_full_server_forgot_so_many_jobs_and_no_more(bench: Bench, monke
 async def test_a_full_server_looks_at_what_it_must_keep_for_a_bounded_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "LOOKS", 5)
-    monkeypatch.setattr(sweeping, "ROOM_CALLS", 3)
+    monkeypatch.setattr(retention, "LOOKS", 5)
+    monkeypatch.setattr(retention, "ROOM_CALLS", 3)
     await make_full(bench, monkeypatch, 0)
     store = bench.store(LATER)
     await kept(store, 150)
@@ -100,8 +99,8 @@ async def test_a_full_server_looks_at_what_it_must_keep_for_a_bounded_time(
 async def test_done_jobs_that_must_be_kept_left_a_full_server_no_turn_for_cancelled_ones(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "LOOKS", 5)
-    monkeypatch.setattr(sweeping, "ROOM_CALLS", 3)
+    monkeypatch.setattr(retention, "LOOKS", 5)
+    monkeypatch.setattr(retention, "ROOM_CALLS", 3)
     await make_full(bench, monkeypatch, 0)
     store = bench.store(LATER)
     await kept(store, 150)
@@ -141,7 +140,7 @@ async def test_the_reaper_sweeps_on_with_the_next_pass_while_there_is_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reaper.reaper.SWEEP_EVERY_S", 3600)
-    monkeypatch.setattr(sweeping, "SWEEP_S", 0)  # no time at all: it has always more to do
+    monkeypatch.setattr(retention, "SWEEP_S", 0)  # no time at all: it has always more to do
     reaper = Reaper(bench.store(AT_ONCE), every_s=1)
     assert (await reaper.keep_house()).swept is None
     monkeypatch.setattr("reaper.reaper.SWEEP_EVERY_S", 0)
@@ -149,7 +148,7 @@ async def test_the_reaper_sweeps_on_with_the_next_pass_while_there_is_more(
     assert first is not None
     assert first.more
     monkeypatch.setattr("reaper.reaper.SWEEP_EVERY_S", 3600)
-    monkeypatch.setattr(sweeping, "SWEEP_S", 60)
+    monkeypatch.setattr(retention, "SWEEP_S", 60)
     last = (await reaper.keep_house()).swept
     assert last is not None
     assert not last.more

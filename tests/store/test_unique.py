@@ -10,10 +10,10 @@ from unique_keys import holder, refused, unique
 
 from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
-from workron.listing import JobFilter
 from workron.models import Dependency, NewArray, Outcome, Reason, Status, When
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.listing import JobFilter
+from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
 

@@ -9,11 +9,11 @@ from builders import after, claim, jobs, new_job, submit
 from servers import Bench
 from unique_keys import holder, unique
 
-from workron.chunks import MAX_EDGES
 from workron.errors import UniqueConflict, UnknownDependency
-from workron.listing import JobFilter
 from workron.models import Idempotency, Status
 from workron.store import Store
+from workron.store.encode import MAX_EDGES
+from workron.store.listing import JobFilter
 
 
 async def test_in_bulk_holders_stand_in_the_places_of_what_was_not_stored(store: Store) -> None:

@@ -11,11 +11,11 @@ from bulk_actions import order, work_off
 from servers import QUICK, start_server
 from unique_keys import refused, unique
 
-from workron.connection import Connection, build_client
+from workron.local.valkey import server_binary
 from workron.models import Status
 from workron.models.actions import Verb
+from workron.redis.connection import Connection, build_client
 from workron.store import Store
-from workron.valkey import server_binary
 
 
 class Mortal:

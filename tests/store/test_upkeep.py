@@ -8,8 +8,8 @@ from servers import QUICK, Bench
 
 from workron.errors import StoreFull
 from workron.models import Outcome, OutputPatch, Reason, Result, Status
-from workron.policy import Policy
 from workron.store import Store
+from workron.store.policy import Policy
 
 SHORT = Policy(lease_ms=300, pass_ms=100, stop_ms=500, retention_done_ms=1, retention_failed_ms=1)
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)

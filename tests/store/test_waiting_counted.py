@@ -13,8 +13,8 @@ from servers import Bench
 from workron import ids
 from workron.errors import Conflict, InvalidRequest, NotFound, QueueFull, StoreUnavailable
 from workron.models import Claim, ClaimRequest, Dependency, NewJob, Outcome, Reason, Result, When
-from workron.policy import Policy
 from workron.settings import Settings
+from workron.store.policy import Policy
 
 QUEUES = ("a", "b", "c")
 MOST, MOST_IN_ALL = 700, 1_200
@@ -149,7 +149,7 @@ async def test_the_count_of_waiting_jobs_never_leaks_nor_goes_below_0(
     bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bench's audit counts all of it anew at the end."""
-    monkeypatch.setattr("workron.submission.ABANDONED_MS", 0)
+    monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
     chaos = Chaos(bench, seed)
     await chaos.stores[0].limit_all(Settings(max_pending=MOST, max_pending_total=MOST_IN_ALL))
     for _ in range(60):

@@ -7,7 +7,7 @@ from workflows import FAILURE, claim_one, start
 
 from workron.errors import StoreUnavailable
 from workron.store import Store
-from workron.tokens import Grant
+from workron.store.workflow_tokens import Grant
 
 
 async def test_a_claim_of_a_workflow_has_a_token_for_it_and_no_other_has(store: Store) -> None:
@@ -72,7 +72,7 @@ async def test_a_token_that_was_changed_is_none(store: Store) -> None:
 
 
 async def test_a_token_expires(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workron.tokens._LONGEST_S", -10)
+    monkeypatch.setattr("workron.store.workflow_tokens._LONGEST_S", -10)
     await start(store, new_job())
     assert await store.attempts.tokens.judge((await claim_one(store)).more["token"]) is None
 

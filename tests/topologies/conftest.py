@@ -7,7 +7,7 @@ import pytest
 from servers import PATIENCE_S, QUICK
 
 from tests.chaos.grounds import KEYS, NAMESPACE, Ground
-from workron.connection import Connection
+from workron.redis.connection import Connection
 from workron.store import Store
 
 

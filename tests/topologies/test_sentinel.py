@@ -14,9 +14,9 @@ from tests.chaos.harness import Run
 from tests.chaos.node import Node
 from tests.chaos.topologies import Failover, SafeFailover
 from tests.topologies.conftest import Placed
-from workron.connection import Connection
 from workron.errors import StoreUnavailable
 from workron.models import Status
+from workron.redis.connection import Connection
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)

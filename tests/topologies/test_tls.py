@@ -10,8 +10,8 @@ from tests.chaos.grounds import KEYS
 from tests.chaos.harness import Run
 from tests.chaos.topologies import ACL, Tls
 from tests.topologies.conftest import Placed
-from workron.connection import Connection
 from workron.errors import StoreRefused, StoreUnavailable
+from workron.redis.connection import Connection
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)

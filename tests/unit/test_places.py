@@ -2,9 +2,9 @@
 
 import pytest
 
-from workron.connection import Connection
 from workron.errors import StoreRefused
-from workron.places import Cluster, Named, Place, Sentinels, plain_url
+from workron.redis.connection import Connection
+from workron.redis.topology import Cluster, Named, Place, Sentinels, plain_url
 
 
 def place(url: str) -> Place:

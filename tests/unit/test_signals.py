@@ -3,7 +3,7 @@
 import os
 import signal
 
-from workron.signals import StopSignals, happens
+from workron.runtime.signals import StopSignals, happens
 
 
 async def test_a_signal_counts_before_the_event_loop_gets_to_it() -> None:

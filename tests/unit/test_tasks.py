@@ -2,7 +2,7 @@
 
 import asyncio
 
-from workron.tasks import end
+from workron.runtime.async_tools import end
 
 
 async def test_a_task_that_swallows_a_cancel_is_ended_all_the_same() -> None:

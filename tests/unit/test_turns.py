@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from workers.turns import Turns
+from workers.queue_order import Turns
 
 
 def test_without_weights_the_first_queue_is_always_first() -> None:

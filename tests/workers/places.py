@@ -10,17 +10,17 @@ from servers import Bench
 
 from api.app import create_app
 from tests.api.live import KEY, running
-from workers.batch import NO_LIMITS, Limits
 from workers.executor import Executor
 from workers.http_source import HttpSource
+from workers.limits import NO_LIMITS, Limits
 from workers.parents import Parents
-from workers.redis_source import RedisSource
 from workers.source import JobSource
 from workers.worker import Worker
 from workron.models import Status
-from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
+from workron.store.source import RedisSource
 
 PATIENT = Policy(lease_ms=10_000, pass_ms=100, retry_ms=20)
 HASTY = Policy(lease_ms=1_200, pass_ms=100)

@@ -19,10 +19,10 @@ from tests.workers.places import Place
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workron.errors import StoreUnavailable
-from workron.fleet import Beats
+from workron.local.valkey import server_binary
 from workron.models import Outcome, Reason, Status, WorkerInfo
-from workron.policy import Policy
-from workron.valkey import server_binary
+from workron.models.workers import Beats
+from workron.store.policy import Policy
 
 SHORT = Policy(lease_ms=3_000, pass_ms=100, retry_ms=20)
 

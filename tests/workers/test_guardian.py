@@ -16,11 +16,11 @@ import pytest
 from commands import alive, claim_for, guardian_of, pid_in, start
 from conftest import WaitUntil
 
-from workers import guard
+from workers import guardian_link
 from workers.executor import Executor
 from workers.exits import Exits
-from workers.guard import Guardian
 from workers.guardian import boottime_s
+from workers.guardian_link import Guardian
 from workron.errors import StartupError
 from workron.models import Reason
 
@@ -193,8 +193,8 @@ async def test_no_command_starts_while_there_is_no_guardian(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit(3)")
-    real = guard._PROGRAM
-    monkeypatch.setattr(guard, "_PROGRAM", broken)
+    real = guardian_link._PROGRAM
+    monkeypatch.setattr(guardian_link, "_PROGRAM", broken)
     os.kill(executor.guardian.pid or 0, signal.SIGKILL)
     await wait_until(lambda: not executor.guardian.up.is_set())
     started = tmp_path / "started"
@@ -208,7 +208,7 @@ async def test_no_command_starts_while_there_is_no_guardian(
     cancelled.cancel()
     assert (await cancelled.wait()).reason is Reason.CANCELLED
     assert not started.exists()
-    monkeypatch.setattr(guard, "_PROGRAM", real)
+    monkeypatch.setattr(guardian_link, "_PROGRAM", real)
     assert (await expiring.wait()).reason is Reason.WORKER_LOST
     assert (await waiting.wait()).reason is None
     assert started.exists()
@@ -238,8 +238,8 @@ async def test_a_guardian_that_never_gets_ready_stops_the_start(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit(3)")
-    monkeypatch.setattr(guard, "_PROGRAM", broken)
-    monkeypatch.setattr(guard, "_START_S", 0.3)
+    monkeypatch.setattr(guardian_link, "_PROGRAM", broken)
+    monkeypatch.setattr(guardian_link, "_START_S", 0.3)
     with contextlib.closing(Exits()) as exits, pytest.raises(StartupError, match="guardian"):
         await Guardian().start(exits)
 
@@ -247,7 +247,7 @@ async def test_a_guardian_that_never_gets_ready_stops_the_start(
 async def test_a_guardian_that_does_not_read_is_replaced(
     executor: Executor, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
-    monkeypatch.setattr(guard, "_STUCK_S", 0.2)
+    monkeypatch.setattr(guardian_link, "_STUCK_S", 0.2)
     first = executor.guardian.pid
     assert first is not None
     attempt = executor.start(claim_for("sleep 60"), boottime_s() + 100)

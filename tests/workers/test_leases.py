@@ -14,8 +14,8 @@ from conftest import WaitUntil
 
 from workers.executor import Executor
 from workers.exits import Exits
-from workers.guard import Guardian
 from workers.guardian import boottime_s
+from workers.guardian_link import Guardian
 from workron.models import Outcome, Reason
 
 pytestmark = pytest.mark.chaos

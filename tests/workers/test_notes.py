@@ -15,10 +15,10 @@ from commands import alive, run, start
 from conftest import WaitUntil
 from scripted_source import Scripted, working
 
-from workers.ended import MAX_OUTPUT
+from workers.command_files import PREFIX, Notes
 from workers.executor import Executor
-from workers.notes import PREFIX, Notes
 from workers.parents import Parents
+from workers.results import MAX_OUTPUT
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, Parent, Reason, Status
 
@@ -233,9 +233,9 @@ async def test_the_directory_goes_with_its_worker() -> None:
     assert not folder.exists()
 
 
-HOLD = (
-    "import sys; from workers.notes import Notes; n = Notes(); n.open(); print(n.folder, flush=True); sys.stdin.read()"
-)
+HOLD = """import sys
+from workers.command_files import Notes
+n = Notes(); n.open(); print(n.folder, flush=True); sys.stdin.read()"""
 
 
 def test_the_directory_of_a_dead_worker_is_removed_by_the_next_and_that_of_a_living_one_is_not(

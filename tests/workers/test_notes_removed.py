@@ -12,9 +12,9 @@ from commands import LEASE_S, claim_for, run
 from conftest import WaitUntil
 from scripted_source import Scripted, working
 
+from workers.command_files import PREFIX
 from workers.executor import Executor
 from workers.guardian import boottime_s
-from workers.notes import PREFIX
 from workron.models import Outcome, Reason
 
 WAYS = {

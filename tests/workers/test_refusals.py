@@ -20,9 +20,9 @@ from workers.executor import Executor
 from workers.refusals import send_in_parts
 from workers.worker import Worker
 from workron.errors import ApiRefuses, CallRefused, KeyRefused, StartupError
-from workron.exchange import Exchanged, Kept
-from workron.fleet import Beats
 from workron.models import Claimed, ClaimRequest, OutputPatch, Reason, Result, Status, WorkerInfo
+from workron.models.exchange import Exchanged, Kept
+from workron.models.workers import Beats
 from workron.settings import Settings
 
 TOO_LARGE = CallRefused("the API answered 413: the body is larger than 100 bytes")

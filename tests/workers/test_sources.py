@@ -11,11 +11,11 @@ from conftest import WaitUntil
 from servers import Bench
 
 from tests.workers.places import HASTY, PATIENT, Place
-from workers.batch import Limits
 from workers.http_source import HttpSource
-from workron.fleet import Drain, WorkerStatus
+from workers.limits import Limits
 from workron.models import Claimed, ClaimRequest, Moment, Reason, Status
-from workron.tasks import end
+from workron.models.workers import Drain, WorkerStatus
+from workron.runtime.async_tools import end
 
 
 async def test_a_job_runs_with_its_environment_and_its_output_is_kept(place: Place, wait_until: WaitUntil) -> None:

@@ -7,7 +7,7 @@ from conftest import WaitUntil
 
 from tests.workers.places import Place
 from workron.models import Status
-from workron.retries import RetryPolicy
+from workron.models.retry import RetryPolicy
 
 
 async def test_what_a_command_leaves_in_its_files_reaches_the_store_and_its_dependents(

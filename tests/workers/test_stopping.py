@@ -9,13 +9,13 @@ import pytest
 from commands import claim_for
 from scripted_source import Scripted, Until, working
 
-from workers.batch import Limits
 from workers.command import program_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
+from workers.limits import Limits
 from workers.spawn import Program
-from workron.fleet import Drain
 from workron.models import Claimed
+from workron.models.workers import Drain
 
 
 async def test_a_wish_to_drain_comes_with_a_heartbeat_and_the_worker_ends(wait_until: Until) -> None:

@@ -10,12 +10,12 @@ from scripted_source import Until
 from servers import Bench
 
 from workers.executor import Executor
-from workers.redis_source import RedisSource
 from workers.worker import Worker
 from workron.models import Status
-from workron.policy import Policy
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.policy import Policy
+from workron.store.source import RedisSource
 
 LEASE_S = 3.0
 PATIENT = Policy(lease_ms=int(LEASE_S * 1000), pass_ms=300, retry_ms=20, stop_ms=500)

@@ -15,7 +15,7 @@ from workron.cli.connect import ApiOptions, connect
 from workron.cli.exits import Exit, notice
 from workron.cli.options import moment
 from workron.cli.render import Column, Format, FormatOption, print_table, status_style
-from workron.documents import ActionDoc
+from workron.client.documents import ActionDoc
 
 if TYPE_CHECKING:
     from workron.client import Client

@@ -14,7 +14,7 @@ from workron.cli.exits import CliError, Exit, notice
 
 if TYPE_CHECKING:
     from workron.client import Client
-    from workron.local import Instance
+    from workron.local.instances import Instance
 
 _PATIENCE_S = 60.0
 
@@ -52,7 +52,7 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether the API runs on this machine."""
-        from workron.transport import is_loopback
+        from workron.client.transport import is_loopback
 
         return is_loopback(self.url)
 
@@ -89,7 +89,7 @@ def local_instance() -> "Instance":
 
 
 def _instances() -> "list[Instance]":
-    from workron.local import find
+    from workron.local.instances import find
 
     return find()
 
@@ -120,7 +120,7 @@ def _key_of(instance: "Instance") -> str | None:
     if instance.key_file is None:
         return None
     from workron.errors import StartupError
-    from workron.local import read_key
+    from workron.local.instances import read_key
 
     try:
         return read_key(Path(instance.key_file))

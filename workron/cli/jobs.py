@@ -18,7 +18,7 @@ from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, SomeIds, 
 from workron.cli.render import Format, FormatOption, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.cli.text import printable
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
 from workron.models import Status
 
 TasksOption = Annotated[

@@ -12,7 +12,7 @@ from workron.cli.each import Each
 from workron.cli.exits import notice
 from workron.cli.options import seconds
 from workron.cli.render import Column, Format, FormatOption, print_document, print_table
-from workron.documents import AuditDoc, KeyDoc, MadeKeyDoc
+from workron.client.documents import AuditDoc, KeyDoc, MadeKeyDoc
 from workron.models import Scope
 
 _SCOPES: Final = ", ".join(Scope)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from workron.cli import moments
 from workron.cli.render import Column, print_card, status_style
 from workron.cli.text import printable, printable_lines
-from workron.documents import JobDoc, UniqueDoc
+from workron.client.documents import JobDoc, UniqueDoc
 
 TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
 

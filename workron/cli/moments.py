@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
 
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 

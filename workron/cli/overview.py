@@ -7,7 +7,7 @@ from workron.cli.command import spread
 from workron.cli.connect import ApiOptions, connect
 from workron.cli.render import Format, FormatOption, print_card, print_document
 from workron.cli.text import printable
-from workron.documents import HealthDoc, ServerDoc
+from workron.client.documents import HealthDoc, ServerDoc
 
 
 @spread

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def up(ctx: typer.Context) -> int:
     """Start everything on this machine: Redis (embedded), API, worker and reaper."""
-    from workron.supervisor import run
+    from workron.local.supervisor import run
 
     return run(settings_of(ctx))
 
@@ -43,7 +43,7 @@ def worker(
     """Start one worker. A stop signal drains it: no new job starts, its jobs finish, and it exits with 0."""
     if max_jobs is not None and max_jobs < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--max-jobs")
-    from workers.batch import Limits
+    from workers.limits import Limits
     from workers.main import run
 
     return run(_from_the_api_if_named(settings_of(ctx)), Limits(max_jobs, until_empty))
@@ -58,7 +58,7 @@ def reaper(ctx: typer.Context) -> int:
 
 def demo() -> int:
     """See it recover from a crash: a tour of half a minute that cleans up after itself."""
-    from workron.demo import run
+    from workron.cli.demo import run
 
     return run()
 
@@ -96,7 +96,7 @@ def _from_the_api_if_named(settings: "Settings") -> "Settings":
     from pydantic import SecretStr
 
     from workron.cli.connect import locate
-    from workron.local import read_key
+    from workron.local.instances import read_key
 
     url = settings.api or (None if settings.redis else os.environ.get("WORKRON_URL") or None)
     if url is None:

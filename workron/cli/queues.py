@@ -13,7 +13,7 @@ from workron.cli.each import Each
 from workron.cli.exits import notice
 from workron.cli.options import seconds
 from workron.cli.render import Column, Format, FormatOption, print_document, print_table, status_style
-from workron.documents import QueueDoc
+from workron.client.documents import QueueDoc
 from workron.durations import format_duration
 
 _RANKS: Final = {

@@ -9,7 +9,7 @@ from workron.cli.exits import Exit, complain, notice
 from workron.cli.listing import ending
 from workron.cli.options import DirectoryOptions, JobOptions, Words
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
 from workron.errors import WorkronError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from workron.cli.listing import command_line
 from workron.cli.options import DirectoryOptions, JobOptions
 from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table
 from workron.cli.text import printable, printable_lines
-from workron.documents import ScheduleDoc, ScheduleRunDoc
+from workron.client.documents import ScheduleDoc, ScheduleRunDoc
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="name of the schedule")]
 OptionalWords = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from workron.cli.exits import CliError, Exit
 from workron.cli.text import TerminalFilter
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
 
 if TYPE_CHECKING:
     from workron.client import Client

@@ -14,7 +14,7 @@ from workron.cli.exits import Exit, notice
 from workron.cli.options import seconds
 from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table
 from workron.cli.text import printable
-from workron.documents import WorkerDoc
+from workron.client.documents import WorkerDoc
 from workron.errors import ApiProblem
 
 if TYPE_CHECKING:

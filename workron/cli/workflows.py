@@ -16,7 +16,7 @@ from workron.cli.exits import Exit, notice
 from workron.cli.options import DirectoryOptions
 from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table, status_style
 from workron.cli.stream import TERMINAL
-from workron.documents import JobDoc, WorkflowDoc
+from workron.client.documents import JobDoc, WorkflowDoc
 from workron.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def cancel(
 
 def read(file: str) -> dict[str, Any]:
     """Return the workflow of a file, or of stdin."""
-    from workron import workflow_file
+    from workron.client import workflow_file
 
     if file == "-":
         return workflow_file.parse(_text(sys.stdin.buffer.read(), "stdin"), "", source="stdin")

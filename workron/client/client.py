@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 from urllib.parse import quote
 
-from workron.documents import (
+from workron.client.documents import (
     ActionDoc,
     AuditDoc,
     ExplanationDoc,
@@ -32,9 +32,9 @@ from workron.documents import (
     WorkerDoc,
     WorkflowDoc,
 )
+from workron.client.transport import ANSWER_S, PATIENCE_S, Transport
 from workron.errors import ApiProblem, InvalidRequest, NotFound
-from workron.output_stream import Event
-from workron.transport import ANSWER_S, PATIENCE_S, Transport
+from workron.models.output_stream import Event
 
 PAGE: Final = 1000
 

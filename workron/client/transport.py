@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from workron.errors import ApiProblem, ApiUnreachable, WorkronError
-from workron.output_stream import CONTENT_TYPE, Event, read_events
+from workron.models.output_stream import CONTENT_TYPE, Event, read_events
 
 PATIENCE_S: Final = 60.0
 ANSWER_S: Final = 30.0

@@ -9,7 +9,7 @@ from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import LIVE, STATUSES, TERMINAL, number_of, row_of
 from workron.doctor.reading import Reader
 from workron.ids import decode, encode, is_id
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 STATES: Final = tuple(one for one in STATUSES if one != "blocked")
 _HASH: Final = ("size", "made", "parallel", "follows", "dropped", "started", "walk", *STATES)

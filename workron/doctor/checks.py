@@ -8,7 +8,7 @@ from workron.doctor import places
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import KINDS, Place, Row, number_of
 from workron.doctor.reading import Check, Steps
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 _ENTRY: Final = re.compile(r"\S+ \S+ \d+ ?\S*|\S+ \d+ ?\S*")
 """What an Idempotency-Key holds: see `lua/lib/submissions.lua` and `schedules.lua`."""

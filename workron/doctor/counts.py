@@ -10,7 +10,7 @@ from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import INDEXED, LIVE, STATUSES, TERMINAL, Row, number_of, refill, row_of
 from workron.doctor.reading import Reader
 from workron.doctor.tally import Tally
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 _MANY: Final = 200
 """Concurrency keys of a queue, of which more are not looked at in one moment."""

@@ -7,7 +7,6 @@ from operator import ne
 from typing import Final
 
 from workron import ids
-from workron.connection import Connection
 from workron.doctor.counts import Counts
 from workron.doctor.faults import Fault, text_of
 from workron.doctor.pause import Pause
@@ -16,10 +15,11 @@ from workron.doctor.reading import Reader
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
 from workron.errors import InvalidRequest, StoreBroken
-from workron.keys import Keys
-from workron.schedules.book import ScheduleBook
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.scripts import Scripts
 from workron.schedules.plan import times_of
-from workron.scripts import Scripts
+from workron.store.schedule_book import ScheduleBook
 
 _TRIES: Final = 5
 _ROUNDS: Final = 8

@@ -11,7 +11,7 @@ from typing import Any, Final
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import TERMINAL, Row, number_of, row_of
 from workron.doctor.reading import Check
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 SLICE: Final = 50
 """Edges that are looked at in one go, so that no step is long."""

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from workron.connection import Connection
 from workron.doctor.faults import Fault, shown
-from workron.keys import Keys
-from workron.scripts import Scripts
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.scripts import Scripts
 
 _KEYS_PER_CALL: Final = 100
 _CALLS: Final = 10

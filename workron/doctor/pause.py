@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from workron.doctor.faults import Ask, bytes_of
 from workron.errors import StoreBroken
-from workron.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts
 
 T = TypeVar("T")
 _WRITES: Final = 200

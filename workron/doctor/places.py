@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from workron.doctor.faults import Ask, text_of
 from workron.doctor.reading import Steps
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 Row = dict[str, str]
 

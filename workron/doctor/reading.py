@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Final
 
-from workron.connection import Connection
 from workron.doctor.faults import Ask, Fault, text_of
 from workron.doctor.pause import Pause, flat, packed, pages
 from workron.errors import StoreBroken, StoreUnavailable
-from workron.keys import Keys
-from workron.scripts import Scripts
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.scripts import Scripts
 
 Steps = Generator[Sequence[Ask], list[Any], Any]
 Check = Generator[Sequence[Ask], list[Any], list[Fault]]

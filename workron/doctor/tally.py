@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from workron.connection import Connection
 from workron.doctor.faults import Ask, text_of
 from workron.doctor.pause import flat
 from workron.doctor.places import LIVE, STATUSES
-from workron.keys import Keys
-from workron.scripts import Scripts
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.scripts import Scripts
 
 _PAGE: Final = 200
 MOST: Final = 200_000

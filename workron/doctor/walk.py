@@ -10,7 +10,7 @@ from workron.doctor.faults import Fault, shown, text_of
 from workron.doctor.places import KINDS
 from workron.doctor.reading import Maker, Reader
 from workron.doctor.scheme import Shape, shape_of
-from workron.keys import Keys
+from workron.redis.keys import Keys
 
 _EVERYTHING: Final = 10**9
 

@@ -9,10 +9,11 @@ from typing import Self
 
 import structlog
 
-from workron import local, logs
-from workron.addresses import http_url
-from workron.embedded import EmbeddedServer
 from workron.errors import StartupError
+from workron.local import instances
+from workron.local.addresses import http_url
+from workron.local.embedded import EmbeddedServer
+from workron.runtime import logs
 from workron.settings import Settings
 
 log = structlog.get_logger()
@@ -21,17 +22,17 @@ log = structlog.get_logger()
 class Announcement:
     """Shown once, registered until the context is left."""
 
-    def __init__(self, settings: Settings, key: local.ApiKey | None, server: EmbeddedServer | None) -> None:
+    def __init__(self, settings: Settings, key: instances.ApiKey | None, server: EmbeddedServer | None) -> None:
         self._settings = settings
         self._key = key
         self._server = server
-        self._instance: local.Instance | None = None
+        self._instance: instances.Instance | None = None
         self._file: Path | None = None
 
     def show(self) -> None:
         """Register this instance, and say so in the log: for people as a few lines to copy from."""
-        pid, birth = local.this_process()
-        self._instance = local.Instance(
+        pid, birth = instances.this_process()
+        self._instance = instances.Instance(
             pid=pid,
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             url=http_url(self._settings.host, self._settings.port),
@@ -54,11 +55,11 @@ class Announcement:
         if self._instance is None:
             return
         try:
-            self._file = local.register(self._instance)
+            self._file = instances.register(self._instance)
         except (StartupError, OSError) as error:
             log.warning("other commands can't find this instance", error=str(error))
 
-    def _facts(self, instance: local.Instance) -> dict[str, str]:
+    def _facts(self, instance: instances.Instance) -> dict[str, str]:
         workron = "uv run workron" if "UV_RUN_RECURSION_DEPTH" in os.environ else "workron"
         facts = {"url": instance.url}
         if self._key:

@@ -8,11 +8,11 @@ from typing import Final
 
 import structlog
 
-from workron.children import ChildSpec
-from workron.lifeline import Lifeline
-from workron.logs import STDERR
-from workron.processes import ended
-from workron.signals import happens
+from workron.local.child_specs import ChildSpec
+from workron.local.processes import ended
+from workron.runtime.lifeline import Lifeline
+from workron.runtime.logs import STDERR
+from workron.runtime.signals import happens
 
 _AT_ONCE_S: Final = 2.0
 

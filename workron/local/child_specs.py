@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from workron.addresses import http_ok, local_host
+from workron.local.addresses import http_ok, local_host
 from workron.settings import Settings
 
 _PREFIX: Final = "WORKRON_"

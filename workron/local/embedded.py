@@ -26,9 +26,9 @@ from urllib.parse import quote
 
 import structlog
 
-from workron import private, valkey
 from workron.errors import NoRoom, StartupError
-from workron.processes import ended, ended_within, how_it_ended
+from workron.local import secure_files, valkey
+from workron.local.processes import ended, ended_within, how_it_ended
 
 _LONGEST_SOCKET_PATH: Final = 100
 _POLL_S: Final = 0.002
@@ -95,7 +95,7 @@ class EmbeddedServer:
         """Become the one who may start a server here, or raise StartupError; `start` does it too."""
         if self._lock_fd is not None:
             return
-        private.make_dir(self.data_dir)
+        secure_files.make_dir(self.data_dir)
         fd = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         if not _locked(fd):
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
@@ -121,9 +121,9 @@ class EmbeddedServer:
             raise
 
     async def _start(self) -> None:
-        private.make_secret_dir(self.directory)
+        secure_files.make_secret_dir(self.directory)
         if self.socket.parent != self.directory:
-            private.make_secret_dir(self.socket.parent)
+            secure_files.make_secret_dir(self.socket.parent)
         await self._end_leftover()
         self.rotate_log()
         self._process = self._spawn()
@@ -133,7 +133,7 @@ class EmbeddedServer:
         assert self._pipe  # noqa: S101
         config = self.directory / "valkey.conf"
         text = valkey.configuration(directory=self.directory, socket=self.socket, log=self.log_file, port=self._port)
-        private.write_file(config, text.encode())
+        secure_files.write_file(config, text.encode())
         self.socket.unlink(missing_ok=True)
         binary = self._binary or valkey.server_binary()
         with open(self._running, "ab") as running, open(self.log_file, "ab") as errors:
@@ -275,4 +275,4 @@ def _socket_path(directory: Path) -> Path:
     path = directory / "valkey.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
         return path
-    return private.short_dir() / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"
+    return secure_files.short_dir() / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from workron import private
 from workron.errors import StartupError
+from workron.local import secure_files
 
 if TYPE_CHECKING:
     from workron.settings import Settings
@@ -47,15 +47,15 @@ def api_key(settings: "Settings") -> ApiKey | None:
         return ApiKey(value, None)
     if settings.api_key_file is not None:
         return ApiKey(read_key(settings.api_key_file), settings.api_key_file)
-    path = private.make_dir(settings.data_dir.absolute()) / KEY_FILE
+    path = secure_files.make_dir(settings.data_dir.absolute()) / KEY_FILE
     try:
-        private.check_place(path.parent)
+        secure_files.check_place(path.parent)
         with suppress(FileExistsError):
             if not path.is_symlink() and not path.exists():
-                private.write_file(path, secrets.token_urlsafe(_KEY_BYTES).encode() + b"\n", replace=False)
+                secure_files.write_file(path, secrets.token_urlsafe(_KEY_BYTES).encode() + b"\n", replace=False)
     except OSError as error:
         raise StartupError(f"can't write the API key to {path}: {error.strerror}") from error
-    return ApiKey(read_key(path, private.read_own), path)
+    return ApiKey(read_key(path, secure_files.read_own), path)
 
 
 def read_key(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
@@ -90,14 +90,14 @@ def register(instance: Instance) -> Path:
     """Make the instance known to `find`; returns the file to remove at its end."""
     directory = _usable_dir()
     path = directory / f"{instance.pid}-{instance.birth.rpartition('/')[2]}.json"
-    private.write_file(path, json.dumps(asdict(instance)).encode())
+    secure_files.write_file(path, json.dumps(asdict(instance)).encode())
     return path
 
 
 def find() -> list[Instance]:
     """Return the running instances of this user, the newest first; forgets those that died."""
     found = []
-    for directory in filter(private.is_secret_dir, private.shared_dir_candidates()):
+    for directory in filter(secure_files.is_secret_dir, secure_files.shared_dir_candidates()):
         for path in directory.glob("*-*.json"):
             instance = _read(path)
             if instance is not None and birth(instance.pid) == instance.birth:
@@ -128,11 +128,11 @@ def _read(path: Path) -> Instance | None:
 def _usable_dir() -> Path:
     """Return the first of the shared directories that can be had."""
     problem = StartupError("no directory to announce this instance in")
-    for candidate in private.shared_dir_candidates():
+    for candidate in secure_files.shared_dir_candidates():
         if not candidate.parent.is_dir():
             continue
         try:
-            return private.make_secret_dir(candidate)
+            return secure_files.make_secret_dir(candidate)
         except StartupError as error:
             problem = error
     raise problem

@@ -9,17 +9,18 @@ from typing import Any, Final, Protocol
 import structlog
 from pydantic import SecretStr
 
-from workron import children, local, logs, private
-from workron.addresses import free_port
-from workron.announcement import Announcement
-from workron.child import Child
-from workron.children import ChildSpec
-from workron.embedded import EmbeddedServer
 from workron.errors import NoRoom, StartupError
-from workron.lifeline import Lifeline
-from workron.processes import how_it_ended
+from workron.local import child_specs, instances, secure_files
+from workron.local.addresses import free_port
+from workron.local.announcement import Announcement
+from workron.local.child import Child
+from workron.local.child_specs import ChildSpec
+from workron.local.embedded import EmbeddedServer
+from workron.local.processes import how_it_ended
+from workron.runtime import logs
+from workron.runtime.lifeline import Lifeline
+from workron.runtime.signals import StopSignals, happens
 from workron.settings import Settings
-from workron.signals import StopSignals, happens
 
 _LEFTOVER_S: Final = 15.0
 """How long children of a killed `up` may take to give the port back."""
@@ -39,7 +40,7 @@ class SpecFactory(Protocol):
     def __call__(self, settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]: ...
 
 
-def run(settings: Settings, specs: SpecFactory = children.specs) -> int:
+def run(settings: Settings, specs: SpecFactory = child_specs.specs) -> int:
     """Run `workron up` until a stop signal; returns the exit code, StartupError says why nothing was started."""
     logs.configure(settings, "up")
     return asyncio.run(_up(settings, specs))
@@ -49,7 +50,7 @@ async def _up(settings: Settings, specs: SpecFactory) -> int:
     """Claim what only one can have, then start, keep and stop everything."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
-        data_dir = private.make_dir(settings.data_dir.absolute())
+        data_dir = secure_files.make_dir(settings.data_dir.absolute())
         server = None if settings.redis else EmbeddedServer(data_dir)
         if server:
             server.lock()
@@ -58,7 +59,7 @@ async def _up(settings: Settings, specs: SpecFactory) -> int:
         lifeline = stack.enter_context(Lifeline(data_dir / "children", *held))
         patience_s = _LEFTOVER_S if lifeline.leftovers else 0.0
         port = await free_port(settings.host, settings.port, patience_s=patience_s)
-        key = local.api_key(settings)
+        key = instances.api_key(settings)
 
         url = SecretStr(server.url) if server else settings.redis
         settings = settings.model_copy(update={"data_dir": data_dir, "port": port, "redis": url})

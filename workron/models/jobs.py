@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from workron.retries import Code, RetryPolicy
+from workron.models.retry import Code, RetryPolicy
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5

@@ -21,8 +21,8 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
-from workron.lane import Command, Lane
-from workron.places import place_of, plain_url
+from workron.redis.lane import Command, Lane
+from workron.redis.topology import place_of, plain_url
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BUDGET_S: Final = 1.8

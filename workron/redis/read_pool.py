@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from workron.connection import Connection
 from workron.errors import TooManyReads
+from workron.redis.connection import Connection
 
 TURNS: Final = 8
 

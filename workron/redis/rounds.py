@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from workron.connection import Connection
+from workron.redis.connection import Connection
 
 PAGE: Final = 500
 """Most names in one page."""

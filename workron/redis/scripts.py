@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from redis.exceptions import NoScriptError
 
-from workron.connection import Connection
-from workron.keys import Keys
-from workron.lane import Command
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.lane import Command
 
 Arg = str | int | float | bytes
 

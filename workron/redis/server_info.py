@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workron.connection import Connection
 from workron.errors import StoreUnsuitable
+from workron.redis.connection import Connection
 
 OLDEST: Final = (7, 0)
 """Oldest Redis that is supported: LMPOP and script flags came with 7.0. Any Valkey has both."""

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import AskError, ClusterDownError, MovedError, NoPermissionError, ReadOnlyError, RedisError
 
-from workron.lane import Lane
+from workron.redis.lane import Lane
 
 Address = tuple[str, int]
 

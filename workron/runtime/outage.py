@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import structlog
 
 from workron.errors import ApiAway, StoreBroken, StoreUnavailable
-from workron.signals import happens
+from workron.runtime.signals import happens
 
 log = structlog.get_logger()
 

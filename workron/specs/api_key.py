@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from api.fields import Body, QueueName, SomeSeconds
 from workron.models import NewKey, Scope
+from workron.specs.fields import Body, QueueName, SomeSeconds
 
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@+\-]{0,63}$"
 

@@ -4,10 +4,19 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from api.fields import ID_PATTERN, NO_NUL, RFC3339, Body, Name, QueueName, epoch_ms, or_with_a_point
-from api.job_fields import Tag
 from workron.models import PRIORITIES, Status
 from workron.models.actions import ACTS_ON, ActionFilter, NewAction, Verb
+from workron.specs.fields import (
+    ID_PATTERN,
+    NO_NUL,
+    RFC3339,
+    Body,
+    Name,
+    QueueName,
+    epoch_ms,
+    or_with_a_point,
+)
+from workron.specs.job_fields import Tag
 
 
 def _is_a_time(text: str) -> str:

@@ -12,7 +12,9 @@ from pydantic import (
     model_validator,
 )
 
-from api.fields import (
+from workron import ids, models
+from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, Until, When
+from workron.specs.fields import (
     MIB,
     NO_NUL,
     Body,
@@ -28,10 +30,8 @@ from api.fields import (
     fits,
     or_with_a_point,
 )
-from api.job_fields import Concurrency, ListOfExitCodes, Metadata, Retry, Tags, Unique
-from api.moments import AnyMoment, MomentToCome, is_before, to_ms
-from workron import ids, models
-from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, Until, When
+from workron.specs.job_fields import Concurrency, ListOfExitCodes, Metadata, Retry, Tags, Unique
+from workron.specs.moments import AnyMoment, MomentToCome, is_before, to_ms
 
 _ARRAY_SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [

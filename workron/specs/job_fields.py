@@ -4,11 +4,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from api.fields import NAME_PATTERN, Body, Seconds, SomeSeconds, or_with_a_point
-from api.moments import to_ms
-from workron import free_json, models
-from workron.models import UNIQUE_MS, OnConflict, Until
-from workron.retries import RetryPolicy
+from workron import models
+from workron.models import UNIQUE_MS, OnConflict, Until, user_json
+from workron.models.retry import RetryPolicy
+from workron.specs.fields import NAME_PATTERN, Body, Seconds, SomeSeconds, or_with_a_point
+from workron.specs.moments import to_ms
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 _KEY: Final = r"^[A-Za-z0-9_.\-]{1,128}$"
@@ -54,13 +54,13 @@ def in_order(codes: list[int | str]) -> list[int | str]:
 
 def _fits(metadata: dict[str, Any]) -> dict[str, Any]:
     if metadata:
-        free_json.write(metadata, free_json.MAX_METADATA)
+        user_json.write(metadata, user_json.MAX_METADATA)
     return metadata
 
 
 def _keepable(value: Any) -> Any:
     if value is not None:
-        free_json.write(value, free_json.MAX_RESULT)
+        user_json.write(value, user_json.MAX_RESULT)
     return value
 
 

@@ -5,8 +5,15 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from api.fields import ANY_LENGTH, LONGEST_S, RFC3339, SOME_LENGTH, epoch_ms, seconds_of
 from workron.models import Moment
+from workron.specs.fields import (
+    ANY_LENGTH,
+    LONGEST_S,
+    RFC3339,
+    SOME_LENGTH,
+    epoch_ms,
+    seconds_of,
+)
 
 _TIME: Final = {"type": "string", "pattern": RFC3339, "format": "date-time"}
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from api import graph
-from api.job_body import NewJob
 from workron import ids, models
 from workron.errors import UnknownDependency
 from workron.models import Dependency
+from workron.specs import graph
+from workron.specs.job import NewJob
 
 _MOST_UNKNOWN: Final = 100
 

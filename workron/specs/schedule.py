@@ -6,16 +6,16 @@ from typing import Annotated, Any, Final, Self
 import orjson
 from pydantic import ConfigDict, StringConstraints, ValidationError, model_validator
 
-from api.bodies import NewWorkflow
-from api.fields import NO_NUL, Body
-from api.job_body import NewJob
-from api.placing import workflow_jobs
 from workron import ids, models
 from workron.errors import InvalidRequest, TooLarge
 from workron.schedules import times
 from workron.schedules.models import CatchUp, Definition, Overlap
-from workron.schedules.occurrence import Work
 from workron.schedules.times import Dst
+from workron.specs.fields import NO_NUL, Body
+from workron.specs.job import NewJob
+from workron.specs.ordering import workflow_jobs
+from workron.specs.workflow import NewWorkflow
+from workron.store.occurrence import Work
 
 SCHEDULE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
 MOST_BYTES: Final = 1024 * 1024

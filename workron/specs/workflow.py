@@ -14,12 +14,12 @@ from pydantic import (
     model_validator,
 )
 
-from api.fields import Body, Name, Seconds, or_with_a_point
-from api.job_body import MOST_JOBS, NewJob
 from workron import models
 from workron.errors import InvalidRequest
-from workron.fleet import Drain
 from workron.models import OnFailure
+from workron.models.workers import Drain
+from workron.specs.fields import Body, Name, Seconds, or_with_a_point
+from workron.specs.job import MOST_JOBS, NewJob
 
 T = TypeVar("T")
 TASKS_PATTERN: Final = r"^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$"
@@ -27,7 +27,7 @@ MOST_TASKS: Final = 100_000
 
 
 class ManyJobs(Body):
-    """A body with a list of `jobs`: a large one is validated in pieces (`api/large.py`)."""
+    """A body with a list of `jobs`: a large one is validated in pieces (`api/http/large.py`)."""
 
     def check(self) -> None:
         """Raise ValueError for what is wrong with the jobs together."""

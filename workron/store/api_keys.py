@@ -10,13 +10,14 @@ import hmac
 import secrets
 from typing import Any, Final
 
-from workron import decode, ids
-from workron.connection import Connection
-from workron.decode import Row
+from workron import ids
 from workron.errors import Conflict, NotFound
-from workron.keys import Keys
 from workron.models import KeyRecord, NewKey, Scope
-from workron.scripts import Arg, Scripts
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.scripts import Arg, Scripts
+from workron.store import decode
+from workron.store.decode import Row
 
 _PREFIX: Final = "wk1"
 _SECRET_BYTES: Final = 32

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from workron.chunks import MAX_BYTES
 from workron.errors import GivenUp, StoreFull, StoreUnavailable
 from workron.models import NewJob
-from workron.scripts import Scripts
-from workron.tasks import Afterwards
+from workron.redis.scripts import Scripts
+from workron.runtime.async_tools import Afterwards
+from workron.store.encode import MAX_BYTES
 
 _PER_CALL: Final = 5_000
 _DISCARDED_PER_CALL: Final = 100

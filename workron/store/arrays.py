@@ -15,7 +15,7 @@ from workron.errors import (
     UnknownDependency,
 )
 from workron.models import Job, NewJob
-from workron.scripts import Scripts
+from workron.redis.scripts import Scripts
 
 STEP: Final = 100
 """Tasks in one call."""

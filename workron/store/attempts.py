@@ -8,13 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from workron import decode
-from workron.connection import BLOCK_S, Connection
 from workron.errors import NotFound, StoreUnavailable
-from workron.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept
-from workron.fleet import Beats, Drain
-from workron.keys import Keys
-from workron.lane import Command
 from workron.models import (
     TERMINAL,
     Beat,
@@ -32,10 +26,16 @@ from workron.models import (
     Verdict,
     WorkerInfo,
 )
-from workron.policy import Policy
-from workron.reads import Reads
-from workron.scripts import Arg, Scripts
-from workron.tokens import Tokens
+from workron.models.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept
+from workron.models.workers import Beats, Drain
+from workron.redis.connection import BLOCK_S, Connection
+from workron.redis.keys import Keys
+from workron.redis.lane import Command
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Arg, Scripts
+from workron.store import decode
+from workron.store.policy import Policy
+from workron.store.workflow_tokens import Tokens
 
 _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
 """Whether a claim may find something at once if it is tried again."""

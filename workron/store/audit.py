@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from workron import decode
 from workron.errors import InvalidRequest
-from workron.keys import Keys
 from workron.models import AuditEntry, AuditPage
-from workron.reads import Reads
-from workron.scripts import Arg, Scripts
+from workron.redis.keys import Keys
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Arg, Scripts
+from workron.store import decode
 
 MOST_AT_ONCE: Final = 200
 """Entries in one call: about a millisecond of work."""

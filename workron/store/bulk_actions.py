@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import orjson
 
-from workron import decode
-from workron.connection import Connection
-from workron.decode import Row
 from workron.errors import Conflict, IdempotencyConflict, NotFound
-from workron.keys import Keys
 from workron.models import Status
 from workron.models.actions import ACTS_ON, Action, ActionFilter, ActionState, NewAction, Verb
-from workron.reads import Reads
-from workron.scripts import Arg, Scripts
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Arg, Scripts
+from workron.store import decode
+from workron.store.decode import Row
 
 LOOKS: Final = 300
 STEP: Final = 100

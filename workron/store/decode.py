@@ -6,8 +6,6 @@ from typing import Any, Final
 
 import orjson
 
-from workron import retries
-from workron.fleet import WorkerState, WorkerStatus
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -29,13 +27,15 @@ from workron.models import (
     Until,
     When,
     WorkerInfo,
+    retry,
 )
+from workron.models.workers import WorkerState, WorkerStatus
 
 Row = Mapping[str, bytes]
 _ROW_BYTES: Final = 1000
 """What a document has beside its values."""
 _EDGE_BYTES: Final = 100
-_ANY: Final = retries.unpack(retries.pack(None, (), ()))
+_ANY: Final = retry.unpack(retry.pack(None, (), ()))
 
 
 def text(value: bytes | None) -> str | None:
@@ -134,7 +134,7 @@ def job(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
     )
     argv = fields.get("argv")
-    retry, retry_on_exit, no_retry_on_exit = retries.unpack(text(fields["retry"]) or "") if "retry" in fields else _ANY
+    policy, retry_on_exit, no_retry_on_exit = retry.unpack(text(fields["retry"]) or "") if "retry" in fields else _ANY
     return Job(
         id=job_id,
         run=number(fields.get("run")) or 1,
@@ -155,7 +155,7 @@ def job(
         unique=unique(text(fields.get("unique"))),
         attempts=number(fields.get("attempts")) or 0,
         max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
-        retry=retry,
+        retry=policy,
         retry_on_exit=retry_on_exit,
         no_retry_on_exit=no_retry_on_exit,
         timeout_ms=number(fields.get("timeout_ms")),

@@ -7,7 +7,6 @@ from typing import Final
 
 import orjson
 
-from workron import retries
 from workron.models import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -16,8 +15,9 @@ from workron.models import (
     NewJob,
     Unique,
     When,
+    retry,
 )
-from workron.scripts import Arg
+from workron.redis.scripts import Arg
 
 MAX_JOBS: Final = 400
 MAX_EDGES: Final = 200
@@ -77,7 +77,7 @@ def fields(job: NewJob) -> list[str | bytes]:
     if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
         parts += ("max_attempts", str(job.max_attempts))
     if job.retry is not None or job.retry_on_exit or job.no_retry_on_exit:
-        parts += ("retry", retries.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
+        parts += ("retry", retry.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
     holds = job.holds

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workron.connection import Connection
 from workron.durations import format_duration
-from workron.in_line import place_in_line
-from workron.keys import Keys
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, When
-from workron.reading import Reader
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.store.reader import Reader
+from workron.store.slot_queue import place_in_line
 
 _NAMED: Final = 3
 """Jobs that a sentence names; the facts have more of them."""

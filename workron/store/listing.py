@@ -19,17 +19,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from workron import cursors, decode
-from workron.connection import Connection
-from workron.cursors import Place
-from workron.decode import Row
 from workron.errors import InvalidRequest
 from workron.ids import ids_behind
-from workron.keys import Keys
-from workron.lane import Command
-from workron.matching import matches
 from workron.models import PRIORITIES, JobPage, Status
-from workron.reading import PAGE_BYTES, Reader, scored
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.lane import Command
+from workron.store import cursors, decode
+from workron.store.cursors import Place
+from workron.store.decode import Row
+from workron.store.matching import matches
+from workron.store.reader import PAGE_BYTES, Reader, scored
 
 SCAN_ROWS: Final = 1000
 FEW: Final = 10_000

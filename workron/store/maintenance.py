@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workron.arrays import Arrays
-from workron.connection import Connection
 from workron.errors import StoreBroken
-from workron.keys import Keys
-from workron.policy import Policy
-from workron.reading import Reader
-from workron.rounds import Round
-from workron.scripts import Scripts
-from workron.submission import Submitter
-from workron.sweeping import Sweeper, Swept
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.rounds import Round
+from workron.redis.scripts import Scripts
+from workron.store.arrays import Arrays
+from workron.store.policy import Policy
+from workron.store.reader import Reader
+from workron.store.retention import Sweeper, Swept
+from workron.store.submit import Submitter
 
 EDGES: Final = 200
 LEASES: Final = 100

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from workron.decode import Row
 from workron.models import DEFAULT_QUEUE
+from workron.store.decode import Row
 
 if TYPE_CHECKING:
-    from workron.listing import JobFilter
+    from workron.store.listing import JobFilter
 
 
 def matches(row: Row, where: "JobFilter") -> bool:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from workron.arrays import Arrays
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable, UniqueConflict
 from workron.models import Cancelled, Job
-from workron.scripts import Scripts
-from workron.upkeep import Upkeep
+from workron.redis.scripts import Scripts
+from workron.store.arrays import Arrays
+from workron.store.maintenance import Upkeep
 
 _IN_A_REQUEST_S: Final = 0.2
 

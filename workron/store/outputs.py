@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from workron.errors import NotFound
 from workron.models import OUTPUT_HEAD, Output, Piece, Position, Status, Written
-from workron.reads import Reads
-from workron.scripts import Scripts
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Scripts
 
 
 class Outputs:

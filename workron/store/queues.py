@@ -5,7 +5,7 @@ from typing import Final
 
 from workron.errors import Conflict, NotFound
 from workron.models import NoLimit, QueueChange, Rate
-from workron.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts
 
 PURGED: Final = 100
 """Jobs cancelled in one call."""

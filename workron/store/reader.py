@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import structlog
 
-from workron import decode
-from workron.connection import Connection
-from workron.decode import Row
 from workron.errors import NotFound
-from workron.fleet import WorkerPage, WorkerState, WorkerStatus
-from workron.keys import Keys
-from workron.lane import Command
 from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueuePage, QueueState, Status, Stopped, Workflow
-from workron.scripts import Scripts
+from workron.models.workers import WorkerPage, WorkerState, WorkerStatus
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.lane import Command
+from workron.redis.scripts import Scripts
+from workron.store import decode
+from workron.store.decode import Row
 
 log = structlog.get_logger()
 

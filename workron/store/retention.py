@@ -5,15 +5,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from workron.connection import Connection
 from workron.errors import StoreBroken
-from workron.keys import Keys
 from workron.models import PRIORITIES, Status
-from workron.policy import Policy
-from workron.reading import Reader
-from workron.rounds import Round
-from workron.scripts import Scripts
-from workron.serverinfo import excess, server_info
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.rounds import Round
+from workron.redis.scripts import Scripts
+from workron.redis.server_info import excess, server_info
+from workron.store.policy import Policy
+from workron.store.reader import Reader
 
 DELETED: Final = 100
 LOOKS: Final = 500

@@ -7,12 +7,12 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from workron import decode, ids
-from workron.connection import Connection
-from workron.decode import Row
+from workron import ids
 from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailable
-from workron.keys import Keys
-from workron.reads import Reads
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Arg, Scripts
 from workron.schedules.models import (
     SHOWN_RUNS,
     CatchUp,
@@ -25,7 +25,8 @@ from workron.schedules.models import (
 )
 from workron.schedules.plan import Step
 from workron.schedules.times import Dst, Times
-from workron.scripts import Arg, Scripts
+from workron.store import decode
+from workron.store.decode import Row
 
 _LISTED: Final = (
     "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "created_at", "updated_at",

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workron.connection import Connection
-from workron.keys import Keys
 from workron.models import Job
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
 
 _NAMED: Final = 3
 """Running jobs that the sentence names; the facts have more of them."""

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
-from workron.connection import Connection
 from workron.errors import StoreUnavailable
-from workron.exchange import Exchanged, Kept
-from workron.fleet import Beats
 from workron.models import Claimed, ClaimRequest, OutputPatch, Parent, Result, WorkerInfo
+from workron.models.exchange import Exchanged, Kept
+from workron.models.workers import Beats
+from workron.redis.connection import Connection
 from workron.store import Store
 
 _LONGEST_WAIT_S: Final = 10.0

@@ -22,18 +22,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from workron import ids
-from workron.access import Access
-from workron.actions import Actions
-from workron.arrays import Arrays
-from workron.attempts import Attempts
-from workron.connection import Connection
 from workron.doctor import Doctor, Glance
 from workron.errors import StoreRefused, StoreUnsuitable
-from workron.explain import Explainer, Explanation
-from workron.feed import RECHECK_S, Feed
-from workron.fleet import WorkerPage, WorkerState
-from workron.keys import Keys
-from workron.listing import JobFilter, Listing
 from workron.models import (
     NO_LIMIT,
     Cancelled,
@@ -49,20 +39,30 @@ from workron.models import (
     Submitted,
     Workflow,
 )
-from workron.outputs import Outputs
-from workron.policy import Policy
-from workron.queues import Queues
-from workron.reading import Reader
-from workron.reads import Reads
-from workron.record import Record
-from workron.schedules.book import ScheduleBook
-from workron.scripts import Scripts
-from workron.serverinfo import ServerInfo, check, server_info
+from workron.models.workers import WorkerPage, WorkerState
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.redis.read_pool import Reads
+from workron.redis.scripts import Scripts
+from workron.redis.server_info import ServerInfo, check, server_info
+from workron.runtime.signals import happens
 from workron.settings import Settings
-from workron.signals import happens
-from workron.steering import Steering
-from workron.submission import Submitter
-from workron.upkeep import Upkeep
+from workron.store.api_keys import Access
+from workron.store.arrays import Arrays
+from workron.store.attempts import Attempts
+from workron.store.audit import Record
+from workron.store.bulk_actions import Actions
+from workron.store.explain import Explainer, Explanation
+from workron.store.listing import JobFilter, Listing
+from workron.store.maintenance import Upkeep
+from workron.store.operations import Steering
+from workron.store.outputs import Outputs
+from workron.store.policy import Policy
+from workron.store.queues import Queues
+from workron.store.reader import Reader
+from workron.store.schedule_book import ScheduleBook
+from workron.store.submit import Submitter
+from workron.store.watch import RECHECK_S, Feed
 
 SCHEMA: Final = 1
 """Version of what is stored in Redis."""

@@ -17,9 +17,6 @@ from itertools import chain
 from typing import Any, Final
 
 from workron import ids
-from workron.array_values import ArrayValues
-from workron.arrays import Arrays
-from workron.chunks import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 from workron.errors import (
     Conflict,
     GivenUp,
@@ -33,8 +30,11 @@ from workron.errors import (
     UnknownDependency,
 )
 from workron.models import Idempotency, NewJob, Submitted
-from workron.scripts import Arg, Scripts
-from workron.tasks import Afterwards, end
+from workron.redis.scripts import Arg, Scripts
+from workron.runtime.async_tools import Afterwards, end
+from workron.store.array_values import ArrayValues
+from workron.store.arrays import Arrays
+from workron.store.encode import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
 
 _WHY_CLOSED: Final = {
     b"finished": "all its jobs have ended",

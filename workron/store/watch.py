@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import structlog
 
-from workron.connection import BLOCK_S, Connection
 from workron.errors import StoreUnavailable
-from workron.keys import Keys
-from workron.signals import happens
-from workron.tasks import end
+from workron.redis.connection import BLOCK_S, Connection
+from workron.redis.keys import Keys
+from workron.runtime.async_tools import end
+from workron.runtime.signals import happens
 
 RECHECK_S: Final = 5.0
 """Waiters look again after so long without an event: the stream is capped, a very late reader may miss one."""

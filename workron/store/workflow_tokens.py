@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from workron import decode
-from workron.connection import Connection
-from workron.keys import Keys
 from workron.models import Claim
+from workron.redis.connection import Connection
+from workron.redis.keys import Keys
+from workron.store import decode
 
 _PREFIX: Final = "wf1"
 _LONGEST_S: Final = 30 * 24 * 3600

@@ -7,6 +7,6 @@ through the API what its reader could do by the commands that it shows (`screen.
 
 def run() -> int:
     """Make the tour; returns the exit code."""
-    from workron.demo import tour
+    from workron.cli.demo import tour
 
     return tour.run()

@@ -17,7 +17,7 @@ from rich.text import Text
 from workron.cli import moments
 from workron.cli.listing import ending
 from workron.cli.render import console, status_style
-from workron.documents import JobDoc
+from workron.client.documents import JobDoc
 
 Jobs = Mapping[str, JobDoc]
 """The jobs of the workflow by their names, in its order."""

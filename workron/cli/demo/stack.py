@@ -4,8 +4,8 @@
     HOME/log      what all processes log
     HOME/data     the data directory; HOME/run is where this `up` announces itself, so that no other command finds it
 
-The tour starts it as a process of its own, `python -m workron.demo.stack HOME`, which ends and clears up by itself when
-the tour is gone, even by SIGKILL.
+The tour starts it as a process of its own, `python -m workron.cli.demo.stack HOME`, which ends and clears up by itself
+when the tour is gone, even by SIGKILL.
 """
 
 import json
@@ -24,15 +24,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeVar
 
-from workron import children, lifeline, private, supervisor
-from workron.children import ChildSpec
 from workron.cli.command import guarded
 from workron.client import Client
-from workron.embedded import EmbeddedServer
 from workron.errors import StartupError
-from workron.lifeline import Lifeline
-from workron.local import Instance, read_key
-from workron.processes import ended_within, how_it_ended
+from workron.local import child_specs, secure_files, supervisor
+from workron.local.child_specs import ChildSpec
+from workron.local.embedded import EmbeddedServer
+from workron.local.instances import Instance, read_key
+from workron.local.processes import ended_within, how_it_ended
+from workron.runtime import lifeline
+from workron.runtime.lifeline import Lifeline
 from workron.settings import Settings
 
 WORKERS: Final = ("ada", "bob")
@@ -98,7 +99,7 @@ def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[byt
     (home / "run").mkdir(mode=0o700)
     mine = {name: value for name, value in os.environ.items() if not name.upper().startswith("WORKRON_")}
     return subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-m", "workron.demo.stack", str(home)],
+        [sys.executable, "-m", "workron.cli.demo.stack", str(home)],
         env={**mine, "XDG_RUNTIME_DIR": str(home / "run"), **family.environment},
         cwd=home,  # there is no workron.toml
         stdin=subprocess.DEVNULL,
@@ -162,7 +163,7 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def main(home: Path) -> int:
     """Run the stack in the tour's directory, and remove that at the end."""
-    if not (home.name.startswith(_PREFIX) and private.is_secret_dir(home)):
+    if not (home.name.startswith(_PREFIX) and secure_files.is_secret_dir(home)):
         raise SystemExit(f"{home} was not made by workron demo")
     try:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the supervisor will see to it
@@ -175,7 +176,7 @@ def main(home: Path) -> int:
 
 def _specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]:
     """Return what `up` starts, with two workers instead of one."""
-    *services, worker = children.specs(settings, api_key, embedded=embedded)
+    *services, worker = child_specs.specs(settings, api_key, embedded=embedded)
     named = (replace(worker, name=name, env={**worker.env, "WORKRON_WORKER_NAME": name}) for name in WORKERS)
     return [*services, *named]
 

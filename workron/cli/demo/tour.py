@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from workron import workflow_file
 from workron.cli import moments
+from workron.cli.demo.screen import Jobs, Screen
+from workron.cli.demo.stack import HEARTBEAT_S, LEASE_S, NAMESPACE, Pause, Stack, running
 from workron.cli.exits import Exit, notice
 from workron.cli.listing import TERMINAL, ending
-from workron.demo.screen import Jobs, Screen
-from workron.demo.stack import HEARTBEAT_S, LEASE_S, NAMESPACE, Pause, Stack, running
-from workron.documents import JobDoc
+from workron.client import workflow_file
+from workron.client.documents import JobDoc
 from workron.errors import WorkronError
-from workron.keys import Keys
-from workron.local import birth
-from workron.signals import StopSignals, happens
+from workron.local.instances import birth
+from workron.redis.keys import Keys
+from workron.runtime.signals import StopSignals, happens
 
 _WORKFLOW: Final = Path(__file__).with_name("sums.yaml")
 _PICTURE: Final = """\

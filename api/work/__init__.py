@@ -1,0 +1,1 @@
+"""What workers ask of the API: claims, long polls, cancels."""

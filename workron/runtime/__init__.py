@@ -1,0 +1,1 @@
+"""What every long-running process of Workron has: logs, signals, outages."""

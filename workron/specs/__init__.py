@@ -1,0 +1,1 @@
+"""What users write as JSON, checked and turned into models."""
