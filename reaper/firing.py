@@ -20,10 +20,10 @@ from workron.errors import (
     StoreBroken,
     StoreFull,
 )
-from workron.schedules.models import Schedule
+from workron.schedules.models import Expand, Schedule, Work
 from workron.schedules.plan import LATE_MS, Kind, Step, plan
 from workron.store import Store
-from workron.store.occurrence import Expand, Work, submit
+from workron.store.occurrence import submit
 
 PAGE: Final = 40
 PAGES: Final = 50

@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from workers.output import first_line, last_bytes
 from workers.shortage import Shortage
 from workron.durations import parse_duration
 from workron.models import Outcome, Reason, user_json
+from workron.models.text import first_line, last_bytes
 
 log = structlog.get_logger()
 

@@ -4,8 +4,9 @@ import signal
 from enum import Enum, auto
 from typing import Final
 
-from workers.output import OutputBuffer, harmless, last_bytes
+from workers.output import OutputBuffer
 from workron.models import Claim, Outcome, Reason
+from workron.models.text import harmless, last_bytes
 
 _ERROR_BYTES: Final = 4096
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from workers.output import first_line, harmless, last_bytes
 from workron.errors import InvalidRequest, TooLarge
 from workron.models import (
     DEFAULT_QUEUE,
@@ -21,6 +20,7 @@ from workron.models import (
     user_json,
 )
 from workron.models.exchange import MAX_BEATS, MAX_RESULTS
+from workron.models.text import first_line, harmless, last_bytes
 from workron.specs.fields import (
     ID_PATTERN,
     RFC3339,

@@ -5,8 +5,9 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.output import OutputBuffer, harmless, last_bytes
+from workers.output import OutputBuffer
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, OutputPatch
+from workron.models.text import harmless, last_bytes
 
 
 def apply(stored: bytes, patch: OutputPatch | None) -> bytes:

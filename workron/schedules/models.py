@@ -1,10 +1,11 @@
 """Schedules as stored."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from workron.models import NewJob
 from workron.schedules.times import Dst
 
 SHOWN_RUNS: Final = 20
@@ -91,3 +92,15 @@ class SchedulePage:
 
     schedules: tuple[Schedule, ...]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The jobs of an occurrence, with ids that are yet to be replaced; `options` are those of `Store.submit`."""
+
+    jobs: Sequence[NewJob]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Expand = Callable[[Definition], Work]
+"""Makes jobs of what a schedule says: the API knows how, who reads the same bodies from requests."""

@@ -9,13 +9,12 @@ from pydantic import ConfigDict, StringConstraints, ValidationError, model_valid
 from workron import ids, models
 from workron.errors import InvalidRequest, TooLarge
 from workron.schedules import times
-from workron.schedules.models import CatchUp, Definition, Overlap
+from workron.schedules.models import CatchUp, Definition, Overlap, Work
 from workron.schedules.times import Dst
 from workron.specs.fields import NO_NUL, Body
 from workron.specs.job import NewJob
 from workron.specs.ordering import workflow_jobs
 from workron.specs.workflow import NewWorkflow
-from workron.store.occurrence import Work
 
 SCHEDULE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
 MOST_BYTES: Final = 1024 * 1024

@@ -1,32 +1,20 @@
 """An occurrence as a submission: under ids of its own, and only as long as its schedule is as it was seen."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from workron import ids
 from workron.models import Idempotency, NewJob, Submitted
-from workron.schedules.models import Definition, Schedule
+from workron.schedules.models import Schedule, Work
 from workron.schedules.plan import Kind
 from workron.store import Store
 from workron.times import rfc3339
 
 SCOPE: Final = "schedule"
 """Of Idempotency-Keys: `lua/lib/schedules.lua` knows those of schedules by it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The jobs of an occurrence, with ids that are yet to be replaced; `options` are those of `Store.submit`."""
-
-    jobs: Sequence[NewJob]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-Expand = Callable[[Definition], Work]
-"""Makes jobs of what a schedule says: the API knows how, who reads the same bodies from requests."""
 
 
 async def submit(
