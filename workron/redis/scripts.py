@@ -72,6 +72,13 @@ class Script:
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
+class UnknownReply(AssertionError):
+    """A script answers in words that its caller does not know: one of them is of another version."""
+
+    def __init__(self, script: str, reply: Any) -> None:
+        super().__init__(f"unknown reply of lua/{script}.lua: {reply!r}")
+
+
 class Scripts:
     """Calls the transitions of one namespace."""
 

@@ -15,7 +15,7 @@ from workron.errors import Conflict, NotFound
 from workron.models import KeyRecord, NewKey, Scope
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 from workron.store import decode
 from workron.store.decode import Row
 
@@ -48,7 +48,7 @@ class Access:
             case [b"GRANTED"]:
                 return await self.get(key_id), text
             case reply:
-                raise AssertionError(f"unknown reply to grant: {reply!r}")
+                raise UnknownReply("grant", reply)
 
     async def revoke(self, key_id: str) -> None:
         if (await self._scripts.revoke(key_id))[0] == b"UNKNOWN":

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from workron.errors import GivenUp, StoreFull, StoreUnavailable
 from workron.models import NewJob
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 from workron.runtime.async_tools import Afterwards
 from workron.store.encode import MAX_BYTES
 
@@ -60,6 +60,8 @@ class ArrayValues:
                     raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
                 case [b"KEPT"]:
                     offset += len(page)
+                case reply:
+                    raise UnknownReply("values", reply)
 
     async def _discard_quietly(self) -> None:
         """Forget what was sent for jobs that are not stored; if Redis is away, it runs out by itself."""

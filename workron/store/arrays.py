@@ -15,7 +15,7 @@ from workron.errors import (
     UnknownDependency,
 )
 from workron.models import Job, NewJob
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 
 STEP: Final = 100
 """Tasks in one call."""
@@ -49,7 +49,7 @@ class Arrays:
             case [b"SETTLED" | b"UNKNOWN"]:
                 return False
             case reply:
-                raise AssertionError(f"unknown reply: {reply!r}")
+                raise UnknownReply("array", reply)
 
     async def work_on(self, job_id: str, within_s: float) -> None:
         """Do what is to be done now for an array. The rest is the next pass's."""
@@ -78,6 +78,8 @@ class Arrays:
                     raise UniqueConflict(holder.decode(), key.decode())
                 case [b"UNKNOWN"]:
                     raise NotFound("job", job_id)
+                case reply:
+                    raise UnknownReply("tasks", reply)
         await self.work_on_quietly(job_id)
         return dict(counted)
 

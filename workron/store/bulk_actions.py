@@ -15,7 +15,7 @@ from workron.models.actions import ACTS_ON, Action, ActionFilter, ActionState, N
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.read_pool import Reads
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 from workron.store import decode
 from workron.store.decode import Row
 
@@ -52,7 +52,8 @@ class Actions:
                 raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
             case [b"ORDERED" | b"REPEATED"]:
                 return await self.get(new.id)
-        raise AssertionError(f"unknown reply to order: {reply!r}")
+            case _:
+                raise UnknownReply("order", reply)
 
     async def get(self, action: str) -> Action:
         row = decode.row(await self._connection.call("HGETALL", self._keys.action(action)))
@@ -78,7 +79,7 @@ class Actions:
             case [b"OVER" | b"HALTED", *_]:
                 return await self.get(action)
             case reply:
-                raise AssertionError(f"unknown reply to halt: {reply!r}")
+                raise UnknownReply("halt", reply)
 
     async def step(self, reaper: str) -> bool:
         """Do a step of each action that no other reaper is at; returns whether there may be more to do."""
@@ -89,6 +90,8 @@ class Actions:
                     went_on = True
                 case [b"BUSY" | b"OVER"]:
                     pass
+                case reply:
+                    raise UnknownReply("act", reply)
         return went_on
 
 

@@ -10,7 +10,7 @@ from workron.errors import StoreBroken
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.rounds import Round
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 from workron.store.arrays import Arrays
 from workron.store.policy import Policy
 from workron.store.reader import Reader
@@ -99,7 +99,7 @@ class Upkeep:
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
                 return Reaped(requeued, ended, alive, put_off, bool(more), undone=undone, lost=lost)
             case reply:
-                raise AssertionError(f"unknown reply to reap: {reply!r}")
+                raise UnknownReply("reap", reply)
 
     async def promote(self, queues: Sequence[str] = ()) -> int | None:
         """Make due jobs pending, for a while; returns the ms until the next job is due, None if none is.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable, UniqueConflict
 from workron.models import Cancelled, Job
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 from workron.store.arrays import Arrays
 from workron.store.maintenance import Upkeep
 
@@ -36,7 +36,7 @@ class Steering:
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
             case reply:
-                raise _not_this_run(reply, job_id, run)
+                raise _not_this_run("cancel", reply, job_id, run)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
@@ -55,7 +55,7 @@ class Steering:
             case [b"HELD", holder, key]:
                 raise UniqueConflict(holder.decode(), key.decode())
             case reply:
-                raise _not_this_run(reply, job_id, run)
+                raise _not_this_run("retry", reply, job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
         """Cancel all jobs of a workflow that have not ended, but the final one; Conflict if all have ended."""
@@ -68,7 +68,7 @@ class Steering:
             case [b"UNKNOWN"]:
                 raise NotFound("workflow", workflow)
             case reply:
-                raise AssertionError(f"unknown reply: {reply!r}")
+                raise UnknownReply("stop", reply)
 
     async def delete(self, job_id: str) -> None:
         """Forget a finished job, with its tasks if it is an array's; Conflict if it has not ended, or is needed."""
@@ -83,7 +83,7 @@ class Steering:
                 case [b"NEEDED", why]:
                     raise Conflict(f"job {job_id} can't be deleted: {why.decode()}")
                 case reply:
-                    raise _not_this_run(reply, job_id, None)
+                    raise _not_this_run("delete", reply, job_id, None)
 
     async def cancel_tasks(self, job: Job, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
@@ -106,10 +106,11 @@ class Steering:
             await self._upkeep.propagate(_IN_A_REQUEST_S)
 
 
-def _not_this_run(reply: Any, job_id: str, run: int | None) -> Exception:
+def _not_this_run(script: str, reply: Any, job_id: str, run: int | None) -> Exception:
     match reply:
         case [b"UNKNOWN"]:
             return NotFound("job", job_id)
         case [b"OTHER_RUN", present]:
             return Conflict(f"job {job_id} is in run {present}, not in run {run}")
-    return AssertionError(f"unknown reply: {reply!r}")
+        case _:
+            return UnknownReply(script, reply)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from workron.errors import NotFound
 from workron.models import OUTPUT_HEAD, Output, Piece, Position, Status, Written
 from workron.redis.read_pool import Reads
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 
 
 class Outputs:
@@ -27,7 +27,8 @@ class Outputs:
                 return Written(Status(status.decode()), found, total, tuple(pieces))
             case [b"UNKNOWN"]:
                 raise NotFound("job", job_id)
-        raise AssertionError(f"unknown reply to follow: {reply!r}")
+            case _:
+                raise UnknownReply("follow", reply)
 
     async def latest(self, job_id: str) -> Output:
         """Return all that is stored of the latest attempt that has written something."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from workron.errors import Conflict, NotFound
 from workron.models import NoLimit, QueueChange, Rate
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 
 PURGED: Final = 100
 """Jobs cancelled in one call."""
@@ -40,6 +40,8 @@ class Queues:
                     cancelled += int(number)
                     if not more or time.monotonic() > ends_at:
                         return cancelled, bool(more)
+                case reply:
+                    raise UnknownReply("purge", reply)
 
     async def remove(self, queue: str) -> None:
         """Forget a queue without jobs, and what was set for it; Conflict if it holds some."""
@@ -50,3 +52,5 @@ class Queues:
                 raise Conflict(f"queue {queue} holds {number} jobs, ended ones too")
             case [b"FORGOTTEN"]:
                 return
+            case reply:
+                raise UnknownReply("forget", reply)

@@ -12,7 +12,7 @@ from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailab
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.read_pool import Reads
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 from workron.schedules.models import (
     SHOWN_RUNS,
     CatchUp,
@@ -115,7 +115,7 @@ class ScheduleBook:
             case [b"OTHERWISE"]:
                 return None
             case reply:
-                raise AssertionError(f"unknown reply to schedule: {reply!r}")
+                raise UnknownReply("schedule", reply)
 
     async def delete(self, name: str) -> None:
         """Delete a schedule; jobs that it has started go on."""
@@ -192,7 +192,8 @@ class ScheduleBook:
                 return True
             case [b"OTHERWISE"]:
                 return False
-        raise AssertionError(f"unknown reply to fire: {reply!r}")
+            case _:
+                raise UnknownReply("fire", reply)
 
     async def was_aborted(self, batch: str) -> bool:
         """Tell whether a large submission of this id was given up: for a while, none can begin under it."""

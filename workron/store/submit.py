@@ -30,7 +30,7 @@ from workron.errors import (
     UnknownDependency,
 )
 from workron.models import Idempotency, NewJob, Submitted
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 from workron.runtime.async_tools import Afterwards, end
 from workron.store.array_values import ArrayValues
 from workron.store.arrays import Arrays
@@ -291,7 +291,8 @@ def _answers(reply: Any) -> Sequence[Any]:
     match reply:
         case [b"SUBMITTED", *answers]:
             return answers
-    raise AssertionError(f"unknown reply to submit: {reply!r}")
+        case _:
+            raise UnknownReply("submit", reply)
 
 
 def _judge(reply: Any) -> Submitted | None:
@@ -329,7 +330,8 @@ def _judge(reply: Any) -> Submitted | None:
             raise Conflict(f"the workflow takes no more jobs: {_WHY_CLOSED[why]}")
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise GivenUp("the submission took too long and was given up; nothing of it was stored")
-    raise AssertionError(f"unknown reply to a submission: {reply!r}")
+        case _:
+            raise UnknownReply("submit", reply)
 
 
 def _until_gone(jobs: int, rate: bytes) -> float:
