@@ -27,7 +27,7 @@ class OutageWatch:
 
     def failed(self, error: StoreUnavailable) -> None:
         """Note that the store did not answer; one that answers with a refusal is not away."""
-        if type(error) is StoreUnavailable and (self._watching is None or self._watching.done()):
+        if error.is_outage and (self._watching is None or self._watching.done()):
             self._outage.failed(error)
             self._watching = asyncio.create_task(self._watch())
 

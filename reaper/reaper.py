@@ -88,7 +88,7 @@ class Reaper:
             except (ValueError, LookupError, TypeError) as error:
                 refused.failed(StoreBroken(f"something in Redis can't be read: {error!r}", retry_after_s=self._every_s))
             except StoreUnavailable as error:
-                (self._outage if type(error) is StoreUnavailable else refused).failed(error)
+                (self._outage if error.is_outage else refused).failed(error)
             await happens(stopping, within_s=pause_s)
 
     async def reap(self) -> Reaped:

@@ -14,7 +14,6 @@ from workers.command_files import with_notes
 from workers.guardian import boottime_s
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
-from workers.poison import is_suspect
 from workers.process import Halted, Process
 from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Shortage, is_shortage
 from workron.models import Claim, Outcome, OutputPatch
@@ -37,8 +36,7 @@ class Attempt:
         self.claim = claim
         self.deadline = deadline
         self.output = OutputBuffer()
-        self._has_parents = bool(claim.more and claim.more.get("parents"))
-        self.is_suspect: Final = is_suspect(claim)
+        self.is_suspect: Final = claim.is_suspect
         self._executor = executor
         self._guardian = executor.guardian
         self._process: Process | None = None
@@ -127,13 +125,13 @@ class Attempt:
                 await process.exited
                 status = self._finish(process)
             outcome = outcome_of(self.claim, self._ending, status, self.output, self._why)
-            return with_notes(outcome, self._executor.notes.take(self.claim.fence, parents=self._has_parents))
+            return with_notes(outcome, self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents))
         except Halted:
-            self._executor.notes.take(self.claim.fence, parents=self._has_parents)
+            self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents)
             self._end(Ending.STOP)
             return outcome_of(self.claim, self._ending, None, self.output)
         except StartError as error:
-            self._executor.notes.take(self.claim.fence, parents=self._has_parents)
+            self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents)
             return not_started(str(error))
         finally:
             for timer in self._timers:
@@ -164,7 +162,7 @@ class Attempt:
         while self._ending is None:
             try:
                 self._executor.notes.keep()
-                if self._has_parents:
+                if self.claim.has_parents:
                     await self._learn_of_parents()
                 if self._ending is None:
                     return self._start()
@@ -205,7 +203,7 @@ class Attempt:
     def _start(self) -> Process:
         executor = self._executor
         try:
-            files = executor.notes.variables(self.claim.fence, parents=self._has_parents)
+            files = executor.notes.variables(self.claim.fence, parents=self.claim.has_parents)
             program = program_for(self.claim, executor.environment, self._guardian.token, files)
             self._process = process = executor.launcher.start(program, self.output)
         except (OSError, ValueError) as error:

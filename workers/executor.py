@@ -13,7 +13,7 @@ from workers.command import allowed_environment
 from workers.command_files import Notes
 from workers.exits import Exits
 from workers.guardian import boottime_s
-from workers.guardian_link import Guardian
+from workers.guardian_link import GuardianLink
 from workers.parents import FetchParents, no_parents
 from workers.poison import Suspects
 from workers.process import Launcher
@@ -48,7 +48,7 @@ class Executor:
         self.unanswered_since_s: float | None = None
         """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
         self.environment = allowed_environment(environ)
-        self.guardian = Guardian()
+        self.guardian = GuardianLink()
         self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
         self.launcher: Launcher
         self._exits: Exits

@@ -101,7 +101,7 @@ class Held:
         self.expired = False
 
 
-class Guard:
+class Guardian:
     """The attempts of one worker, as told over the pipe."""
 
     def __init__(self, pipe: int, token: str) -> None:
@@ -278,7 +278,7 @@ def main(token: str, folder: str | None = None) -> None:
     os.set_blocking(0, False)
     os.write(1, b"ready\n")
     os.close(1)
-    Guard(0, token).run()
+    Guardian(0, token).run()
     if folder is not None:
         remove(folder)
 

@@ -37,7 +37,7 @@ _LATELY: Final = 1000
 """Ended attempts of which a new guardian looks for what they left: the one before may not have done so."""
 
 
-class Guardian:
+class GuardianLink:
     """The guardian process of this worker.
 
     Between `begin` and `end` of an attempt it kills the attempt's command when the deadline passes or when this

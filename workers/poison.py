@@ -4,18 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from workers.shortage import AGAIN_S
-from workron.models import Claim
 
 if TYPE_CHECKING:
     from workers.attempt import Attempt
 
 Begin = Callable[[str, int], Awaitable[bool]]
 """Says that the command of a suspect (job and fence) starts now, and returns whether it may."""
-
-
-def is_suspect(claim: Claim) -> bool:
-    """Whether a claim is one of them: see `lua/lib/rows.lua`."""
-    return bool(claim.more and claim.more.get("alone"))
 
 
 async def _begin(_job_id: str, _fence: int) -> bool:

@@ -22,7 +22,6 @@ from workers.heartbeat import Heartbeat
 from workers.identity import Identity
 from workers.limits import NO_LIMITS, Allowance, Limits, until_empty
 from workers.output_writer import OutputWriter
-from workers.poison import is_suspect
 from workers.queue_order import Turns
 from workers.results import Ended, Ending, log_answers
 from workers.source import JobSource
@@ -228,7 +227,7 @@ class Worker:
         if claimed.claims:
             self._allowance.take(len(claimed.claims))
             self._starting += len(claimed.claims)
-            if is_suspect(claimed.claims[0]):
+            if claimed.claims[0].is_suspect:
                 self._start_late(claimed.claims, sent_at)  # before the next call: that is not to bring others
             else:
                 asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)

@@ -22,6 +22,7 @@
     │   ├── StoreFull            Redis has no room for new work
     │   ├── TooManyReads         all turns at reading are taken
     │   ├── GivenUp              a large submission was given up before it was whole
+    │   ├── StoreRefused         Redis does not let us in, or does not run our commands
     │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
     ├── QueueFull            as many jobs wait as may; try again when some have gone
     ├── ApiUnreachable       a client got no answer from the API
@@ -36,7 +37,7 @@ The API maps each to a status in `api/problems.py`, the CLI to an exit code in `
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 
 class WorkronError(Exception):
@@ -133,13 +134,23 @@ class LeaseLost(Conflict):
 class StoreUnavailable(WorkronError):
     """Redis can't be reached or can't answer now; nothing is known about the call's effect."""
 
+    is_outage: ClassVar[bool] = True
+    """Whether Redis is away. Errors of the kinds below are answers: the server, or the API, is there."""
+
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
+def is_outage(error: BaseException | None) -> bool:
+    """Tell whether an error says that Redis is away, and nothing else."""
+    return isinstance(error, StoreUnavailable) and error.is_outage
+
+
 class ApiAway(StoreUnavailable):
     """The API can't be reached or can't answer now, to a worker that talks to nobody else."""
+
+    is_outage = False
 
 
 class ApiRefuses(ApiAway):
@@ -157,17 +168,25 @@ class CallRefused(ApiRefuses):
 class StoreBroken(StoreUnavailable):
     """Redis answered with an error that trying again at once won't mend: a key of ours may be damaged."""
 
+    is_outage = False
+
 
 class StoreRefused(StoreUnavailable):
     """Redis does not let us in, or not do what we must: it has to be told otherwise first."""
+
+    is_outage = False
 
 
 class StoreFull(StoreUnavailable):
     """Redis has no room for new work; running work goes on and makes room."""
 
+    is_outage = False
+
 
 class TooManyReads(StoreUnavailable):
     """All turns at reading are taken, by pages and documents that are large or come slowly; Redis is not away."""
+
+    is_outage = False
 
     def __init__(self) -> None:
         super().__init__("too many large reads at once; ask again, or for less")
@@ -175,6 +194,8 @@ class TooManyReads(StoreUnavailable):
 
 class GivenUp(StoreUnavailable):
     """A large submission took too long, or somebody else gave it up; nothing of it was stored."""
+
+    is_outage = False
 
 
 class QueueFull(WorkronError):

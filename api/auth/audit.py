@@ -80,7 +80,7 @@ class Trail:
             await self._store.record.note(entries, self._most)
         except StoreUnavailable as error:
             self._outages.failed(error)
-            if not self._refused and type(error) is not StoreUnavailable:
+            if not self._refused and not error.is_outage:
                 log.warning("the audit record can't be written now", error=str(error))
                 self._refused = True
             return False

@@ -12,7 +12,7 @@ from typing import Final
 from workers.command_files import Notes
 from workers.guardian import boottime_s
 from workers.output import OutputBuffer
-from workers.poison import Suspects, is_suspect
+from workers.poison import Suspects
 from workers.shortage import Scarcity
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, OutputPatch, Reason
@@ -106,7 +106,7 @@ class Run:
 
     async def _begin(self) -> None:
         """Say that it begins, if it is a suspect; whether it may is not known before that is answered."""
-        while is_suspect(self.claim) and self._ended_by is None:
+        while self.claim.is_suspect and self._ended_by is None:
             try:
                 may = await self._suspects.begin(self.claim.id, self.claim.fence)
             except StoreUnavailable:

@@ -20,7 +20,7 @@ from workers import guardian_link
 from workers.executor import Executor
 from workers.exits import Exits
 from workers.guardian import boottime_s
-from workers.guardian_link import Guardian
+from workers.guardian_link import GuardianLink
 from workron.errors import StartupError
 from workron.models import Reason
 
@@ -241,7 +241,7 @@ async def test_a_guardian_that_never_gets_ready_stops_the_start(
     monkeypatch.setattr(guardian_link, "_PROGRAM", broken)
     monkeypatch.setattr(guardian_link, "_START_S", 0.3)
     with contextlib.closing(Exits()) as exits, pytest.raises(StartupError, match="guardian"):
-        await Guardian().start(exits)
+        await GuardianLink().start(exits)
 
 
 async def test_a_guardian_that_does_not_read_is_replaced(

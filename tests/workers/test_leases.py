@@ -15,7 +15,7 @@ from conftest import WaitUntil
 from workers.executor import Executor
 from workers.exits import Exits
 from workers.guardian import boottime_s
-from workers.guardian_link import Guardian
+from workers.guardian_link import GuardianLink
 from workron.models import Outcome, Reason
 
 pytestmark = pytest.mark.chaos
@@ -42,8 +42,8 @@ def sleeper() -> Iterator[Sleeper]:
 
 
 @pytest.fixture
-async def guardian() -> AsyncIterator[Guardian]:
-    exits, guardian = Exits(), Guardian()
+async def guardian() -> AsyncIterator[GuardianLink]:
+    exits, guardian = Exits(), GuardianLink()
     await guardian.start(exits)
     yield guardian
     await guardian.close()
@@ -96,7 +96,7 @@ async def test_a_failure_noticed_after_the_lease_is_not_the_commands_own(executo
 
 
 async def test_a_command_started_after_its_deadline_by_a_worker_that_was_stopped_is_killed(
-    guardian: Guardian, sleeper: Sleeper, wait_until: WaitUntil
+    guardian: GuardianLink, sleeper: Sleeper, wait_until: WaitUntil
 ) -> None:
     bystander = sleeper()
     guardian.begin(1, boottime_s() + 0.1)
@@ -113,7 +113,7 @@ async def test_a_command_started_after_its_deadline_by_a_worker_that_was_stopped
 
 
 async def test_only_processes_with_token_and_fence_of_an_attempt_are_killed(
-    guardian: Guardian, sleeper: Sleeper
+    guardian: GuardianLink, sleeper: Sleeper
 ) -> None:
     ours, ended = sleeper(guardian.token, 12), sleeper(guardian.token, 13)
     others = [sleeper(guardian.token, 1), sleeper(guardian.token, 123), sleeper("another token", 12), sleeper()]
@@ -156,7 +156,7 @@ async def test_the_guardian_leaves_with_the_executor() -> None:
 
 
 async def test_thousands_of_attempts_can_be_renewed_at_once(
-    guardian: Guardian, sleeper: Sleeper, wait_until: WaitUntil
+    guardian: GuardianLink, sleeper: Sleeper, wait_until: WaitUntil
 ) -> None:
     victim, pid = sleeper(), guardian.pid
     fences = range(1_700_000_000_000, 1_700_000_020_000)

@@ -29,6 +29,16 @@ class Claim:
     more: Mapping[str, Any] = field(default_factory=dict)
     """What few jobs need: the store passes it through as JSON."""
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether workers were lost with this job before, so that it is to run alone."""
+        return bool(self.more.get("alone"))
+
+    @property
+    def has_parents(self) -> bool:
+        """Whether the job depends on others, whose results its command may read."""
+        return bool(self.more.get("parents"))
+
 
 @dataclass(frozen=True, slots=True)
 class Parent:

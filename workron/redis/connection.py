@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
 from redis.exceptions import NoScriptError
 
-from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable
+from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable, is_outage
 from workron.redis.lane import Command, Lane
 from workron.redis.topology import place_of, plain_url
 
@@ -104,7 +104,7 @@ def _translate(error: Exception) -> Exception:
 
 def _is_away(answer: Any) -> bool:
     """Whether a server said that it is busy, loading or a replica for a moment."""
-    return isinstance(answer, Exception) and type(_translate(answer)) is StoreUnavailable
+    return isinstance(answer, Exception) and is_outage(_translate(answer))
 
 
 class Connection:
@@ -149,7 +149,7 @@ class Connection:
         except (exceptions.RedisError, OSError) as error:
             failed = self._failed(error)
             repeats = repeat or _not_begun(error)
-            if not repeats or type(failed) is not StoreUnavailable or isinstance(error, exceptions.TimeoutError):
+            if not repeats or not is_outage(failed) or isinstance(error, exceptions.TimeoutError):
                 raise failed from error
         spent_s = time.monotonic() - asked_at_s  # the lane may have broken after a while, by an older call's timeout
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
@@ -160,7 +160,7 @@ class Connection:
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, Exception):
                 failed = self._failed(answer)
-                named = type(failed) is StoreBroken and len(command) > 1
+                named = isinstance(failed, StoreBroken) and len(command) > 1
                 raise StoreBroken(f"{command[1]!s} is damaged in Redis: {answer}") if named else failed from answer
         return answers
 
@@ -248,7 +248,7 @@ class Connection:
                     except (exceptions.RedisError, OSError) as error:
                         last = self._failed(error)
                         repeats = repeat or _not_begun(error)
-                        if not repeats or type(last) is not StoreUnavailable:
+                        if not repeats or not is_outage(last):
                             raise last from error
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                     pause_s *= 2

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
-from workron.errors import StoreUnavailable
+from workron.errors import is_outage
 
 _T = TypeVar("_T")
 _AGAIN_S: Final = 0.1
@@ -56,5 +56,5 @@ class Afterwards:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        if type(error) is not StoreUnavailable:
+        if not is_outage(error):
             await asyncio.shield(task)
