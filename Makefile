@@ -13,6 +13,7 @@ test: ## the tests, on the servers that are installed
 lint: ## find mistakes, and unformatted files
 	uv run ruff check
 	uv run ruff format --check
+	uv run lint-imports --no-cache
 
 format: ## mend what can be mended
 	uv run ruff check --fix
