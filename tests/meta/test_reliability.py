@@ -1,16 +1,12 @@
-"""docs/reliability.md names tests that there are, and shows the accounts as they stand in docs/reliability.json."""
+"""docs/reliability.md shows the accounts of docs/reliability.json. That its tests exist, `test_documents.py` checks."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TEXT: Final = (ROOT / "docs" / "reliability.md").read_text()
 ACCOUNTS: Final[list[dict[str, Any]]] = json.loads((ROOT / "docs" / "reliability.json").read_text())
-TESTS: Final = re.findall(r"`([\w/]+\.py)::(\w+)`", TEXT)
 HEAD: Final = (
     "| | date | minutes | acknowledged | done | failed | cancelled, skipped | lost | twice | again / leases lost "
     "| recovery p50 / p99 | faults |"
@@ -44,11 +40,6 @@ def table() -> str:
     rows = [HEAD, "|" + "---|" * (HEAD.count("|") - 1), *map(row, ACCOUNTS)]
     commands = [f"- {account['title']}: `{account['command']}`, {account['server']}" for account in ACCOUNTS]
     return "\n".join([*rows, "", *commands])
-
-
-@pytest.mark.parametrize(("file", "name"), TESTS)
-def test_each_test_that_is_named_is_there(file: str, name: str) -> None:
-    assert re.search(rf"^(async )?def {name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
 
 
 def test_the_accounts_are_those_of_the_data() -> None:
