@@ -10,7 +10,7 @@ import pytest
 from doc_commands import Command, CommandError, Shell, commands
 from local_stack import ROOT, environment, running
 
-DOCUMENTS = ["README.md", "docs/jobs.md", "examples/stdlib-audit/README.md"]
+DOCUMENTS = ["README.md", "docs/jobs.md", "docs/operations.md", "examples/stdlib-audit/README.md"]
 REASONS = {"needs a container engine", "is the test run itself", "needs a server of your own"}
 COMMAND_S = 300
 UP = re.compile(r"(uv run )?workron up\b")
