@@ -1,6 +1,7 @@
 """One examination: all keys, and all counts; and the rebuild of what is wrong."""
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import ne
@@ -18,8 +19,8 @@ from workron.errors import InvalidRequest, StoreBroken
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.scripts import Scripts
+from workron.schedules.models import Schedule
 from workron.schedules.plan import times_of
-from workron.store.schedule_book import ScheduleBook
 
 _TRIES: Final = 5
 _ROUNDS: Final = 8
@@ -27,6 +28,9 @@ _LEASE_S: Final = 60.0
 """How long a rebuild that has died holds up the others."""
 _HIDE_JOBS: Final = frozenset({"missing", "wrong-type", "damaged"})
 """Where something like that was found, jobs may be missing from what is counted."""
+
+ReadSchedule = Callable[[str], Awaitable[tuple[Schedule | None, int]]]
+"""Returns a schedule by its name, and the server's time in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,11 @@ class Report:
 class Doctor:
     """Examines one namespace. Safe to run at any time, also several at once."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, read_schedule: ReadSchedule) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
+        self._read_schedule = read_schedule
 
     async def examine(self, *, rebuild: bool = False) -> Report:
         """Look at everything. `rebuild`: hold up all other calls first, and write what is missing or wrong."""
@@ -121,10 +126,9 @@ class Doctor:
 
     async def _look_at_schedules(self, walk: Walk) -> None:
         """Find those that can't be read, and those that have forgotten when their next time is: their words say it."""
-        book = ScheduleBook(self._connection, self._keys, self._scripts)
         for name in walk.schedules:
             try:
-                schedule, _ = await book.look(name)
+                schedule, _ = await self._read_schedule(name)
                 since_ms = schedule and (schedule.last_at_ms or schedule.updated_at_ms)
                 next_ms = times_of(schedule).after(since_ms) if schedule and since_ms else None
             except (StoreBroken, InvalidRequest, ValueError, LookupError) as error:

@@ -20,14 +20,10 @@ TURNS: Final = 8
 class Reads:
     """So many turns at a time; the connections are kept for the next ones."""
 
-    def __init__(
-        self, connection: Connection, turns: int = TURNS, *, wait_s: float | None = None, apart: bool = True
-    ) -> None:
-        """`apart` False: all share the connection that is given, where nothing else is waited for."""
+    def __init__(self, connection: Connection, turns: int = TURNS, *, wait_s: float | None = None) -> None:
         self._connection = connection
         self._turns = asyncio.Semaphore(turns)
         self._wait_s = connection.budget_s if wait_s is None else wait_s
-        self._apart = apart
         self._made: list[Connection] = []
         self._free: list[Connection] = []
 
@@ -63,7 +59,7 @@ class Reads:
             raise TooManyReads from None
 
     def _another(self) -> Connection:
-        made = self._connection.another() if self._apart else self._connection
+        made = self._connection.another()
         if made is not self._connection:
             self._made.append(made)
         return made

@@ -57,9 +57,9 @@ class Due:
 class ScheduleBook:
     """All schedules of a namespace. A change is made on what its maker saw, else made anew on what there is by now."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reads: Reads | None = None) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reads: Reads) -> None:
         self._connection = connection
-        self._reads = reads or Reads(connection, apart=False)
+        self._reads = reads
         self._keys = keys
         self._scripts = scripts
 

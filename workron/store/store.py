@@ -108,7 +108,7 @@ class Store:
         self.attempts: Final = Attempts(connection, self._keys, self._scripts, self.policy, self._work)
         about = connection, self._keys, self._scripts
         self.upkeep: Final = Upkeep(*about, self._reader, self._submitter, self._arrays, self.policy)
-        self.doctor: Final = Doctor(connection, self._keys, self._scripts)
+        self.doctor: Final = Doctor(connection, self._keys, self._scripts, self.schedules.look)
         self.glance: Final = Glance(connection, self._keys, self._scripts)
         self._steering = Steering(self._scripts, self._arrays, self.upkeep)
 
