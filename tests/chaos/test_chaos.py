@@ -19,7 +19,7 @@ from tests.chaos.harness import Run
 from tests.chaos.judge import judge
 from tests.chaos.load import WORDS, Load
 from tests.chaos.records import Events, Ran
-from tests.running.probe import processes_of, wait_for
+from tests.local.probe import processes_of, wait_for
 
 pytestmark = [pytest.mark.chaos]
 

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 from servers import start_server
 
-from tests.processes.up import Up, descendants
-from tests.running.probe import command_line, wait_for
+from tests.e2e.up import Up, descendants
+from tests.local.probe import command_line, wait_for
 from workron.local.valkey import server_binary
 
 PASSWORD = "correct-horse-battery-staple"

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from redis import Redis
 
-from tests.processes.up import Up
+from tests.e2e.up import Up
 from workron.redis.keys import Keys
 
 pytestmark = [pytest.mark.chaos, pytest.mark.together, pytest.mark.timeout(120)]

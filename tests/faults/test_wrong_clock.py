@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from ports import free_port
 
-from tests.running.probe import wait_for
+from tests.local.probe import wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

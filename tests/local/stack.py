@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from tests.local.probe import answers, call, wait_for
 from tests.ports import free_port
-from tests.running.probe import answers, call, wait_for
 
 ROOT = Path(__file__).parents[2]
 

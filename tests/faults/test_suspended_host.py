@@ -16,7 +16,7 @@ from commands import alive, pid_in
 from conftest import WaitUntil
 from servers import Bench
 
-from tests.processes.up import descendants
+from tests.e2e.up import descendants
 from workron.models import Reason, Status
 from workron.store import Store
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tests.running.probe import alive, answers, command_line, processes_of, shell, wait_for
-from tests.running.stack import Stack
+from tests.local.probe import alive, answers, command_line, processes_of, shell, wait_for
+from tests.local.stack import Stack
 from workron.local import child_specs, instances, secure_files
 from workron.local.supervisor import Backoff
 from workron.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.processes.up import Up
+from tests.e2e.up import Up
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -8,8 +8,8 @@ import pytest
 from local_stack import ROOT
 from ports import free_port
 
-from tests.processes.up import Up
-from tests.running.probe import wait_for
+from tests.e2e.up import Up
+from tests.local.probe import wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -10,7 +10,7 @@ from builders import SUCCESS, claim, new_job, submit
 from ports import free_port
 from servers import QUICK, start_server
 
-from tests.processes.mortal_api import NEVER, MortalApi
+from tests.e2e.mortal_api import NEVER, MortalApi
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
 from workron.client import Client
 from workron.client.documents import JobDoc

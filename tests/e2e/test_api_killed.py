@@ -17,7 +17,7 @@ from builders import SUCCESS
 from redis.asyncio import Redis
 from servers import QUICK, start_server
 
-from tests.processes.mortal_api import NEVER, MortalApi
+from tests.e2e.mortal_api import NEVER, MortalApi
 from workron.local.valkey import server_binary
 from workron.models import ClaimRequest, Result, Status
 from workron.redis.connection import Connection, build_client

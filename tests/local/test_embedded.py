@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running.probe import alive, call, command_line, processes_of, shell, wait_for
+from tests.local.probe import alive, call, command_line, processes_of, shell, wait_for
 from workron.errors import StartupError
 from workron.local import embedded, valkey
 from workron.local.embedded import EmbeddedServer

@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx2
 from local_stack import READY_S, ROOT, STOP_S, environment
 
-from tests.running.probe import command_line, wait_for
+from tests.local.probe import command_line, wait_for
 
 MARKS = {
     "server": b"valkey-server",

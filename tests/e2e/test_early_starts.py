@@ -9,7 +9,7 @@ from conftest import WaitUntil
 from ports import free_port
 from servers import start_server
 
-from tests.processes.conftest import Processes
+from tests.e2e.conftest import Processes
 from workron.local.valkey import server_binary
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]

@@ -14,7 +14,7 @@ import pytest
 from local_stack import ROOT
 from redis import Redis
 
-from tests.processes.up import Up
+from tests.e2e.up import Up
 from workron.redis.scripts import Script
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

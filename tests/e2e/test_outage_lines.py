@@ -12,7 +12,7 @@ from conftest import WaitUntil
 from ports import free_port
 from servers import start_server
 
-from tests.processes.conftest import Processes
+from tests.e2e.conftest import Processes
 from workron.local.valkey import server_binary
 from workron.redis.connection import SOCKET_TIMEOUT_S
 

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from tests.chaos.load import WORKFLOW_ENDS
-from tests.processes.up import Up
+from tests.e2e.up import Up
 from workron.doctor import Report
 from workron.models import TERMINAL
 from workron.redis.connection import Connection

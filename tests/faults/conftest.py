@@ -1,8 +1,8 @@
-"""Worker and reaper processes on a real server, as `tests/processes` has them."""
+"""Worker and reaper processes on a real server, as `tests/e2e` has them."""
 
 import pytest
 
-from tests.processes.conftest import bench, processes
+from tests.e2e.conftest import bench, processes
 
 __all__ = ["bench", "processes"]
 

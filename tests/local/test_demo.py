@@ -18,7 +18,7 @@ import local_stack
 import pytest
 from command_line import LAUNCH, CommandLine, Ran
 
-from tests.running.probe import command_line, processes_of, wait_for
+from tests.local.probe import command_line, processes_of, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.together]
 

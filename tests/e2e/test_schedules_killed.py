@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from schedules import definition, make_due, workflow
 from servers import Bench, start_server
 
-from tests.processes.conftest import Processes
+from tests.e2e.conftest import Processes
 from workron.local.valkey import server_binary
 from workron.redis.keys import Keys
 from workron.schedules.models import RunOutcome

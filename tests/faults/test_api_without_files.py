@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from cores import used_s
 
-from tests.processes.up import Up
-from tests.running.probe import wait_for
+from tests.e2e.up import Up
+from tests.local.probe import wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -12,8 +12,8 @@ from redis import Redis, ResponseError
 from redis.exceptions import RedisError
 from servers import QUICK
 
-from tests.processes.up import Up
-from tests.running.probe import wait_for
+from tests.e2e.up import Up
+from tests.local.probe import wait_for
 from workron.errors import StoreUnavailable
 from workron.redis.connection import Connection
 from workron.redis.server_info import server_info
