@@ -129,8 +129,8 @@ class LimitedHttp(HttpToolsProtocol):
         super().on_response_complete()
         if not self.pipeline and self.cycle.response_complete:  # a head would stay as long as its client
             if self.scope is self.cycle.scope:  # and not that of the next request, of which some has come
-                self.scope = {}  # type: ignore[typeddict-item]
-            self.cycle.scope = {}  # type: ignore[typeddict-item]
+                self.scope = {}  # type: ignore[typeddict-item]  # emptied for the garbage collector
+            self.cycle.scope = {}  # type: ignore[typeddict-item]  # emptied for the garbage collector
 
     def resume_writing(self) -> None:
         self._drained = True

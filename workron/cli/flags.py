@@ -84,7 +84,7 @@ def _options() -> tuple[Any, ...]:
         """Carry the signature."""
 
     parameters = [_parameter(name, field) for name, field in Settings.model_fields.items()]
-    receive.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    receive.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     receive.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command)(receive)

@@ -230,7 +230,7 @@ def expand_ids(ids: Iterable[str]) -> list[str]:
 def seconds(option: str, text: str | None) -> float | None:
     """Return the length of time given to an option."""
     try:
-        return parse_duration(text)  # type: ignore[no-any-return]
+        return parse_duration(text)  # type: ignore[no-any-return]  # it is a number
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 

@@ -94,7 +94,7 @@ def print_table(documents: Iterable[Any], form: Format, columns: Sequence[Column
     """Print documents as a table, or as JSON, lines of it as the documents come; return how many there were."""
     if form is Format.JSONL:
         count = 0
-        for count, document in enumerate(documents, 1):  # noqa: B007
+        for count, document in enumerate(documents, 1):  # noqa: B007 - counts what was shown, also behind the loop
             print(_encode(document), flush=True)
         return count
     rows = list(documents)

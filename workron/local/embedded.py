@@ -75,7 +75,7 @@ class EmbeddedServer:
     @property
     def lifeline_fd(self) -> int:
         """Who keeps this descriptor open keeps the server running, even when the starter is gone."""
-        assert self._pipe, "the data directory is not locked"  # noqa: S101
+        assert self._pipe, "the data directory is not locked"  # noqa: S101 - open while this is
         return self._pipe[1]
 
     @property
@@ -130,7 +130,7 @@ class EmbeddedServer:
         await self._answers()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        assert self._pipe  # noqa: S101
+        assert self._pipe  # noqa: S101 - open while this is
         config = self.directory / "valkey.conf"
         text = valkey.configuration(directory=self.directory, socket=self.socket, log=self.log_file, port=self._port)
         secure_files.write_file(config, text.encode())
@@ -153,7 +153,7 @@ class EmbeddedServer:
 
     async def _answers(self) -> None:
         """Wait for the server to serve; reading a long journal may take it as long as it needs."""
-        assert self._process  # noqa: S101
+        assert self._process  # noqa: S101 - open while this is
         gone = asyncio.ensure_future(ended(self._process))
         since_s, told = time.monotonic(), False
         try:
@@ -174,7 +174,7 @@ class EmbeddedServer:
 
     async def wait(self) -> str:
         """Wait until the server ends by itself and return how; NoRoom if a new start helps only when there is room."""
-        assert self._process, "the server is not running"  # noqa: S101
+        assert self._process, "the server is not running"  # noqa: S101 - open while this is
         await ended(self._process)
         obituary = self._obituary("unexpectedly")
         if isinstance(obituary, NoRoom):

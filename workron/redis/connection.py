@@ -295,7 +295,7 @@ class Connection:
             raise self._failed(error) from error
 
     async def _pushed(self, channel: str) -> AsyncGenerator[bytes, None]:
-        assert self._place is not None  # noqa: S101
+        assert self._place is not None  # noqa: S101 - only called with one
         news: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
         lane = await self._place.open(SOCKET_TIMEOUT_S)
         lane.on_push = news.put_nowait

@@ -154,7 +154,7 @@ class Sentinels:
             await asked.send(("SUBSCRIBE", _SWITCHED))
             named = await asked.send(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service))
             if not named:
-                raise ConnectionError(f"no sentinel knows the service {self._service}")  # noqa: TRY301
+                raise ConnectionError(f"no sentinel knows the service {self._service}")  # noqa: TRY301 - handled like what redis-py raises
             lane = await self._primary((named[0].decode(), int(named[1])), limit_s)
         except BaseException:
             asked.close()
