@@ -231,7 +231,7 @@ def _too_long(place: tuple[str | int, ...], most: int) -> InvalidFields:
 
 def _item_of(model: type[BaseModel], name: str) -> type[BaseModel]:
     annotation = model.model_fields[name].annotation
-    item: type[BaseModel] = annotation.__args__[0]  # type: ignore[union-attr]
+    item: type[BaseModel] = annotation.__args__[0]  # type: ignore[union-attr]  # it is a list of models
     return item
 
 

@@ -18,11 +18,10 @@ from api.routes.output_stream import FollowedEvents, FollowedOutput, Follower, S
 from api.work import documents
 from workron import ids
 from workron.errors import InvalidRequest, NotFound
-from workron.models import Cancelled, Position, Status, output_stream
+from workron.models import Cancelled, JobFilter, Position, Status, output_stream
 from workron.specs.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
 from workron.specs.job_fields import Tag
 from workron.specs.workflow import Cancel, Steering
-from workron.store.listing import JobFilter
 
 router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
 

@@ -8,10 +8,9 @@ from bench.direct import Direct
 from bench.measures.latency import percentiles
 from bench.plan import Plan
 from workron.errors import WorkronError
-from workron.models import Status
+from workron.models import JobFilter, Status
 from workron.redis.connection import Connection
 from workron.store import Store
-from workron.store.listing import JobFilter
 from workron.store.policy import Policy
 
 MILLION = 1_000_000

@@ -19,11 +19,10 @@ from servers import QUICK, start_server
 
 from tests.e2e.mortal_api import NEVER, MortalApi
 from workron.local.valkey import server_binary
-from workron.models import ClaimRequest, Result, Status
+from workron.models import ClaimRequest, JobFilter, Result, Status
 from workron.redis.connection import Connection, build_client
 from workron.redis.keys import Keys
 from workron.store import Store, submit
-from workron.store.listing import JobFilter
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

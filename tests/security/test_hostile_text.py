@@ -275,7 +275,7 @@ async def test_the_name_of_a_worker_reaches_no_other_key(
 
 
 def where() -> Any:
-    from workron.store.listing import JobFilter
+    from workron.models import JobFilter
 
     return JobFilter()
 

@@ -11,10 +11,9 @@ from builders import claim, finish, new_job, submit
 from servers import Bench
 
 from workron.errors import Conflict, InvalidRequest
-from workron.models import Cancelled, Claim, Dependency, NewJob, Outcome, Reason, Status, When
+from workron.models import Cancelled, Claim, Dependency, JobFilter, NewJob, Outcome, Reason, Status, When
 from workron.models.retry import RetryPolicy
 from workron.store import Store
-from workron.store.listing import JobFilter
 from workron.store.policy import Policy
 
 

@@ -6,9 +6,8 @@ from builders import claim, jobs, new_job, submit
 from servers import Bench
 
 from workron import ids
-from workron.models import ClaimRequest, Concurrency, Status
+from workron.models import ClaimRequest, Concurrency, JobFilter, Status
 from workron.store import Store
-from workron.store.listing import JobFilter
 
 LARGE = "#" * 600_000
 """A command of which two are too much for one claim."""

@@ -13,6 +13,7 @@ from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, Sto
 from workron.models import (
     ClaimRequest,
     Idempotency,
+    JobFilter,
     NewJob,
     Outcome,
     OutputPatch,
@@ -25,7 +26,6 @@ from workron.models import (
 from workron.models.exchange import Kept
 from workron.store import Store
 from workron.store.decode import Row
-from workron.store.listing import JobFilter
 from workron.store.policy import Policy
 from workron.store.reader import Reader
 

@@ -12,10 +12,10 @@ from servers import Bench
 
 from workron import ids
 from workron.errors import InvalidRequest
-from workron.models import Concurrency, Job, NewArray, Outcome, Reason, Status
+from workron.models import Concurrency, Job, JobFilter, NewArray, Outcome, Reason, Status
 from workron.redis.connection import Connection
 from workron.store import Store
-from workron.store.listing import JobFilter, Listing
+from workron.store.listing import Listing
 from workron.store.reader import Reader
 
 

@@ -7,10 +7,9 @@ from counting import commands_of
 from servers import Bench
 
 from workron import ids
-from workron.models import Concurrency, Status
+from workron.models import Concurrency, JobFilter, Status
 from workron.models.actions import Verb
 from workron.store import Store
-from workron.store.listing import JobFilter
 from workron.store.policy import Policy
 
 

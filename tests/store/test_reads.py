@@ -11,11 +11,10 @@ from servers import Bench
 
 from tests.store.test_listing import every
 from workron.errors import StoreUnavailable, TooManyReads
-from workron.models import EDGES_SHOWN, NewArray, Status
+from workron.models import EDGES_SHOWN, JobFilter, NewArray, Status
 from workron.redis.connection import Connection
 from workron.redis.read_pool import Reads
 from workron.store import Store
-from workron.store.listing import JobFilter
 from workron.store.reader import PAGE_BYTES
 
 LARGE = "#" + "x" * 1_000_000

@@ -9,11 +9,10 @@ from cores import used_s
 from servers import Bench
 
 from workron.errors import NotFound
-from workron.models import Outcome, OutputPatch, Parent, Reason, Result, Status, Verdict, When, user_json
+from workron.models import JobFilter, Outcome, OutputPatch, Parent, Reason, Result, Status, Verdict, When, user_json
 from workron.models.exchange import Kept
 from workron.store import Store
 from workron.store.attempts import MAX_PARENTS
-from workron.store.listing import JobFilter
 
 DONE = Outcome(None, exit_code=0, result='{"rows":3}')
 FAILED = Outcome(Reason.EXIT_CODE, exit_code=1, result="[1]")

@@ -21,11 +21,11 @@ from servers import Bench
 
 from workron import ids
 from workron.errors import IdempotencyConflict
+from workron.models import JobFilter
 from workron.schedules.models import CatchUp, Overlap, RunOutcome
 from workron.schedules.plan import Kind
 from workron.specs.schedule import expand
 from workron.store import Store, occurrence
-from workron.store.listing import JobFilter
 from workron.store.occurrence import first_id
 
 FIRED, SKIPPED, MISSED = RunOutcome.FIRED, RunOutcome.SKIPPED, RunOutcome.MISSED

@@ -21,12 +21,11 @@ from servers import Bench
 from reaper.firing import Firing
 from reaper.reaper import Reaper
 from workron.errors import IdempotencyConflict, NotFound, StoreBroken
-from workron.models import Status
+from workron.models import JobFilter, Status
 from workron.schedules.models import CatchUp, Overlap, RunOutcome
 from workron.schedules.plan import Kind, plan
 from workron.specs.schedule import expand
 from workron.store import Store, occurrence
-from workron.store.listing import JobFilter
 
 FIRED, SKIPPED, MISSED = RunOutcome.FIRED, RunOutcome.SKIPPED, RunOutcome.MISSED
 

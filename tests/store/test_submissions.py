@@ -10,11 +10,10 @@ from servers import Bench
 
 from workron import ids
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
-from workron.models import Idempotency, Status
+from workron.models import Idempotency, JobFilter, Status
 from workron.redis.scripts import Scripts
 from workron.store import Store
 from workron.store.encode import MAX_BYTES, MAX_EDGES, MAX_JOBS, chunks
-from workron.store.listing import JobFilter
 
 KEY = Idempotency("key1", "once", "print1")
 

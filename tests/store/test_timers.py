@@ -8,9 +8,8 @@ from expiring import FAILURE, LATER, PAST, SOON, due, ended, overrun
 from servers import Bench
 
 from workron.errors import Conflict
-from workron.models import Beat, ClaimRequest, Moment, Status
+from workron.models import Beat, ClaimRequest, JobFilter, Moment, Status
 from workron.store import Store
-from workron.store.listing import JobFilter
 
 # --- where they count from --------------------------------------------------------------------------------------------
 

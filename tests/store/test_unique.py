@@ -10,9 +10,8 @@ from unique_keys import holder, refused, unique
 
 from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
-from workron.models import Dependency, NewArray, Outcome, Reason, Status, When
+from workron.models import Dependency, JobFilter, NewArray, Outcome, Reason, Status, When
 from workron.store import Store
-from workron.store.listing import JobFilter
 from workron.store.policy import Policy
 
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)

@@ -10,10 +10,9 @@ from servers import Bench
 from unique_keys import holder, unique
 
 from workron.errors import UniqueConflict, UnknownDependency
-from workron.models import Idempotency, Status
+from workron.models import Idempotency, JobFilter, Status
 from workron.store import Store
 from workron.store.encode import MAX_EDGES
-from workron.store.listing import JobFilter
 
 
 async def test_in_bulk_holders_stand_in_the_places_of_what_was_not_stored(store: Store) -> None:

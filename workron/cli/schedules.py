@@ -151,7 +151,7 @@ def _rows(schedule: ScheduleDoc) -> Iterator[tuple[str, str]]:
     yield "cron", printable(f"{schedule['cron']}  {schedule['timezone']}")
     job, workflow = schedule["job"], schedule["workflow"]
     if job is not None:
-        yield "command", printable_lines(command_line({"command": None, "argv": None, **job}))  # type: ignore[typeddict-item]
+        yield "command", printable_lines(command_line({"command": None, "argv": None, **job}))  # type: ignore[typeddict-item]  # a command or argv
     if workflow is not None:
         jobs = len(workflow["jobs"])
         yield "workflow", printable(f"{workflow.get('name') or ''} ({jobs} job{'s' if jobs > 1 else ''})".strip())

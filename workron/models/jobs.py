@@ -245,6 +245,21 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; None means any."""
+
+    status: Status | None = None
+    queue: str | None = None
+    name: str | None = None
+    workflow: str | None = None
+    array: str | None = None
+    tags: Sequence[str] = ()
+    """All of them."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Key → value, as text or as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobPage:
     """One page of a listing. It may be empty although more follow: then go on with `next_cursor`."""
 

@@ -15,13 +15,13 @@ Cursors name a place by value, not by number: what happens in between shifts not
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from workron.errors import InvalidRequest
 from workron.ids import ids_behind
-from workron.models import PRIORITIES, JobPage, Status
+from workron.models import PRIORITIES, JobFilter, JobPage, Status
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.lane import Command
@@ -49,21 +49,6 @@ _LEASES: Final = 20
 
 Steps = AsyncIterator[tuple[str | None, Place]]
 """Ids in order, each with the place behind it; None where nothing was found up to there."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs to list; None means any."""
-
-    status: Status | None = None
-    queue: str | None = None
-    name: str | None = None
-    workflow: str | None = None
-    array: str | None = None
-    tags: Sequence[str] = ()
-    """All of them."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """Key → value, as text or as JSON."""
 
 
 @dataclass(slots=True)

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from workron.models import DEFAULT_QUEUE
+from workron.models import DEFAULT_QUEUE, JobFilter
 from workron.store.decode import Row
 
-if TYPE_CHECKING:
-    from workron.store.listing import JobFilter
 
-
-def matches(row: Row, where: "JobFilter") -> bool:
+def matches(row: Row, where: JobFilter) -> bool:
     """Tell whether a job is one that was asked for, by its hash."""
 
     def same(name: str, wanted: str | None, default: str | None = None) -> bool:

@@ -29,6 +29,7 @@ from workron.models import (
     Cancelled,
     Idempotency,
     Job,
+    JobFilter,
     JobPage,
     NewJob,
     OnFailure,
@@ -53,7 +54,7 @@ from workron.store.attempts import Attempts
 from workron.store.audit import Record
 from workron.store.bulk_actions import Actions
 from workron.store.explain import Explainer, Explanation
-from workron.store.listing import JobFilter, Listing
+from workron.store.listing import Listing
 from workron.store.maintenance import Upkeep
 from workron.store.operations import Steering
 from workron.store.outputs import Outputs
