@@ -6,20 +6,21 @@ guardian when its lease ends. All but a lost lease are TERM to its whole process
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from workers.command import program_for, why_not_started
-from workers.command_files import with_notes
+from workers.command_files import Notes, with_notes
 from workers.guardian import boottime_s
+from workers.guardian_link import GuardianLink
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
-from workers.process import Halted, Process
-from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Shortage, is_shortage
+from workers.parents import FetchParents
+from workers.poison import Suspects
+from workers.process import Halted, Launcher, Process
+from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
 from workron.models import Claim, Outcome, OutputPatch
-
-if TYPE_CHECKING:
-    from workers.executor import Executor
 
 Result = TypeVar("Result")
 _LOOK_ROUND_S: Final = 0.02
@@ -29,16 +30,33 @@ class StartError(Exception):
     """The system refused to start the command; `str()` says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the attempts of one worker share."""
+
+    launcher: Launcher
+    guardian: GuardianLink
+    notes: Notes
+    scarcity: Scarcity
+    suspects: Suspects
+    parents: FetchParents
+    environment: Mapping[bytes, bytes]
+    kill_grace_s: float
+    oom_score: bytes
+    unanswered_since_s: Callable[[], float | None]
+    """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
+
+
 class Attempt:
     """One run of a command, from its start to its outcome."""
 
-    def __init__(self, executor: "Executor", claim: Claim, deadline: float) -> None:
+    def __init__(self, shared: Surroundings, claim: Claim, deadline: float) -> None:
         self.claim = claim
         self.deadline = deadline
         self.output = OutputBuffer()
         self.is_suspect: Final = claim.is_suspect
-        self._executor = executor
-        self._guardian = executor.guardian
+        self._shared = shared
+        self._guardian = shared.guardian
         self._process: Process | None = None
         self._ending: Ending | None = None
         self._why = ""
@@ -109,7 +127,7 @@ class Attempt:
 
     def _lost(self) -> None:
         """Note that it is lost: through no fault of its own if a heartbeat that was sent in time was not answered."""
-        since_s = self._executor.unanswered_since_s
+        since_s = self._shared.unanswered_since_s()
         self._ending = Ending.LOSE
         self._blameless = not self.started or (since_s is not None and since_s < self.deadline)
 
@@ -117,21 +135,21 @@ class Attempt:
         try:
             await self._be_guarded()
             if self.is_suspect:
-                await self._executor.suspects.turn(self)
+                await self._shared.suspects.turn(self)
             else:
-                await self.wait_while(self._executor.suspects.keep_clear)
+                await self.wait_while(self._shared.suspects.keep_clear)
             status = None
             if (process := await self._start_patiently()) is not None:
                 await process.exited
                 status = self._finish(process)
             outcome = outcome_of(self.claim, self._ending, status, self.output, self._why)
-            return with_notes(outcome, self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents))
+            return with_notes(outcome, self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents))
         except Halted:
-            self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents)
+            self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
             self._end(Ending.STOP)
             return outcome_of(self.claim, self._ending, None, self.output)
         except StartError as error:
-            self._executor.notes.take(self.claim.fence, parents=self.claim.has_parents)
+            self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
             return not_started(str(error))
         finally:
             for timer in self._timers:
@@ -161,7 +179,7 @@ class Attempt:
         until_s = 0.0
         while self._ending is None:
             try:
-                self._executor.notes.keep()
+                self._shared.notes.keep()
                 if self.claim.has_parents:
                     await self._learn_of_parents()
                 if self._ending is None:
@@ -169,14 +187,14 @@ class Attempt:
             except Shortage as shortage:
                 until_s = until_s or self._loop.time() + self.patience_s
                 if self._loop.time() >= until_s:
-                    self._executor.scarcity.gave_up()
+                    self._shared.scarcity.gave_up()
                     self._end(Ending.STOP)
                 else:
                     await self._wait_for_room(shortage)
         return None
 
     async def _wait_for_room(self, shortage: Shortage) -> None:
-        with self._executor.scarcity.waiting(shortage):
+        with self._shared.scarcity.waiting(shortage):
             await self.pause(AGAIN_S)
 
     async def _be_guarded(self) -> None:
@@ -197,23 +215,23 @@ class Attempt:
         self.lose_if_late()
 
     async def _write_parents(self) -> None:
-        data = await self._executor.parents(self.claim.id)
-        self._executor.notes.write_parents(self.claim.fence, data)
+        data = await self._shared.parents(self.claim.id)
+        self._shared.notes.write_parents(self.claim.fence, data)
 
     def _start(self) -> Process:
-        executor = self._executor
+        shared = self._shared
         try:
-            files = executor.notes.variables(self.claim.fence, parents=self.claim.has_parents)
-            program = program_for(self.claim, executor.environment, self._guardian.token, files)
-            self._process = process = executor.launcher.start(program, self.output)
+            files = shared.notes.variables(self.claim.fence, parents=self.claim.has_parents)
+            program = program_for(self.claim, shared.environment, self._guardian.token, files)
+            self._process = process = shared.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
-        if executor.scarcity.lasts:
-            executor.scarcity.started()
+        if shared.scarcity.lasts:
+            shared.scarcity.started()
         self._guardian.group(self.claim.fence, process.pid)
-        process.set_oom_score(executor.oom_score)
+        process.set_oom_score(shared.oom_score)
         if self.claim.timeout_ms is not None:
             self._timers.append(self._loop.call_later(self.claim.timeout_ms / 1000, self._end, Ending.TIMEOUT))
         self.lose_if_late()  # stopped since it was guarded: the guardian looked in vain
@@ -243,7 +261,7 @@ class Attempt:
         self._ending = ending
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)  # a stopped process would not notice
-        self._timers.append(self._loop.call_later(self._executor.kill_grace_s, self._signal, signal.SIGKILL))
+        self._timers.append(self._loop.call_later(self._shared.kill_grace_s, self._signal, signal.SIGKILL))
         self._stop_waiting()
 
     def _signal(self, number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Surroundings
 from workers.command import allowed_environment
 from workers.command_files import Notes
 from workers.exits import Exits
@@ -38,19 +38,18 @@ class Executor:
         parents: FetchParents = no_parents,
         environ: Mapping[bytes, bytes] = os.environb,
     ) -> None:
-        self.kill_grace_s = kill_grace_s
+        self._kill_grace_s = kill_grace_s
         self.halted: Final = halted
         """Whether no command is to be started any more; what has not begun then is stopped before it does."""
-        self.parents: Final = parents
-        """Returns the JSON that tells the command of a job (its id) how those ended that it depends on."""
+        self._parents = parents
         self.notes: Final = Notes()
         self.scarcity: Final = Scarcity()
         self.unanswered_since_s: float | None = None
         """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
-        self.environment = allowed_environment(environ)
+        self._environment = allowed_environment(environ)
         self.guardian = GuardianLink()
-        self.oom_score = b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX)
-        self.launcher: Launcher
+        self._launcher: Launcher
+        self._shared: Surroundings
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
         self.suspects: Final = Suspects(self._attempts)
@@ -60,7 +59,8 @@ class Executor:
             # Inherited from a parent that ignores its children: the exit codes of ours would be thrown away.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._exits = Exits()
-        self.launcher = Launcher(self._exits, self.halted)
+        self._launcher = Launcher(self._exits, self.halted)
+        self._shared = self._surroundings()
         self.notes.open()
         try:
             await self.guardian.start(self._exits, self.notes.folder)
@@ -80,8 +80,22 @@ class Executor:
         await self.guardian.close()
         self._close()
 
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            launcher=self._launcher,
+            guardian=self.guardian,
+            notes=self.notes,
+            scarcity=self.scarcity,
+            suspects=self.suspects,
+            parents=self._parents,
+            environment=self._environment,
+            kill_grace_s=self._kill_grace_s,
+            oom_score=b"%d" % min(_own_oom_score() + _OOM_SCORE_STEP, _OOM_SCORE_MAX),
+            unanswered_since_s=lambda: self.unanswered_since_s,
+        )
+
     def _close(self) -> None:
-        self.launcher.close()
+        self._launcher.close()
         self._exits.close()
         self.notes.close()
 
@@ -95,7 +109,7 @@ class Executor:
 
         While there is no guardian the command is not started, the attempt waits.
         """
-        attempt = self._attempts[claim.fence] = Attempt(self, claim, deadline)
+        attempt = self._attempts[claim.fence] = Attempt(self._shared, claim, deadline)
         if attempt.is_suspect:
             self.suspects.add(attempt)
         self.guardian.begin(claim.fence, deadline)

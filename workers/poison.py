@@ -1,12 +1,13 @@
 """Jobs with which workers were lost so often that they may be what kills them: they run with nothing beside them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from workers.shortage import AGAIN_S
+from workron.models import Claim
 
-if TYPE_CHECKING:
-    from workers.attempt import Attempt
+Result = TypeVar("Result")
 
 Begin = Callable[[str, int], Awaitable[bool]]
 """Says that the command of a suspect (job and fence) starts now, and returns whether it may."""
@@ -16,25 +17,43 @@ async def _begin(_job_id: str, _fence: int) -> bool:
     return True
 
 
+class Attempt(Protocol):
+    """What is to be known of an attempt here: see `workers.attempt`."""
+
+    claim: Claim
+
+    @property
+    def started(self) -> bool: ...
+    @property
+    def ending(self) -> bool: ...
+    @property
+    def wants_to_be_alone(self) -> bool: ...
+    async def wait_while(self, holds: Callable[[], bool]) -> None: ...
+    async def unless_ended(self, work: Awaitable[Result]) -> asyncio.Future[Result]: ...
+    async def pause(self, seconds: float) -> None: ...
+    def lose(self) -> None: ...
+    def lose_if_late(self) -> None: ...
+
+
 class Suspects:
     """Those among a worker's attempts, in the order of their turns."""
 
-    def __init__(self, attempts: Mapping[int, "Attempt"]) -> None:
+    def __init__(self, attempts: Mapping[int, Attempt]) -> None:
         self.begin: Begin = _begin
         self._attempts = attempts
         self._suspects: list[Attempt] = []
 
-    def add(self, attempt: "Attempt") -> None:
+    def add(self, attempt: Attempt) -> None:
         self._suspects.append(attempt)
 
-    def remove(self, attempt: "Attempt") -> None:
+    def remove(self, attempt: Attempt) -> None:
         self._suspects.remove(attempt)
 
     def keep_clear(self) -> bool:
         """Whether nothing else is to be started now."""
         return any(suspect.wants_to_be_alone for suspect in self._suspects)
 
-    async def turn(self, attempt: "Attempt") -> None:
+    async def turn(self, attempt: Attempt) -> None:
         """Wait, for a while, until this suspect can take nobody along, nor be taken along.
 
         Not before it begins does the loss of this worker count against it.
@@ -51,6 +70,6 @@ class Suspects:
             await attempt.pause(AGAIN_S)  # the heartbeat tells of the outage
             attempt.lose_if_late()
 
-    def _is_not_alone(self, attempt: "Attempt") -> bool:
+    def _is_not_alone(self, attempt: Attempt) -> bool:
         others = (other for other in self._attempts.values() if other is not attempt)
         return self._suspects[0] is not attempt or any(other.started for other in others)
