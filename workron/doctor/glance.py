@@ -5,7 +5,7 @@ from typing import Final
 from workron.doctor.faults import Fault, shown
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 
 _KEYS_PER_CALL: Final = 100
 _CALLS: Final = 10
@@ -32,6 +32,8 @@ class Glance:
                         Fault(code.decode(), f"job {shown(job)}", shown(detail), bool(mended))
                         for job, code, detail, mended in faults
                     ]
+                case reply:
+                    raise UnknownReply("look", reply)
             if self._cursor == b"0":
                 break
         return found

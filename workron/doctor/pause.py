@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from workron.doctor.faults import Ask, bytes_of
 from workron.errors import StoreBroken
-from workron.redis.scripts import Arg, Scripts
+from workron.redis.scripts import Arg, Scripts, UnknownReply
 
 T = TypeVar("T")
 _WRITES: Final = 200
@@ -45,6 +45,10 @@ class Pause:
                 raise StoreBroken("the rebuild took so long between two writes that others went on: run it again")
             case [b"TOO_LATE", _]:
                 raise StoreBroken("another rebuild is under way, or has died less than a minute ago")
+            case [b"REBUILDING"]:
+                pass
+            case reply:
+                raise UnknownReply("rebuild", reply)
         self._held_at_s = time.monotonic()
 
 
