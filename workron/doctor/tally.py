@@ -13,7 +13,7 @@ from workron.doctor.pause import flat
 from workron.doctor.places import LIVE, STATUSES
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
-from workron.redis.scripts import Scripts
+from workron.redis.scripts import Scripts, UnknownReply
 
 _PAGE: Final = 200
 MOST: Final = 200_000
@@ -71,6 +71,8 @@ class Tally:
                     if not more:
                         return list(answers)
                     text, page = b"", set()
+                case reply:
+                    raise UnknownReply("survey", reply)
 
     def names(self) -> set[str]:
         """Return the hashes in which some job is counted, also where none is stored."""
