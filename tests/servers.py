@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import fakeredis
 from redis.asyncio import Redis
@@ -44,7 +43,8 @@ def listens(path: Path) -> bool:
         return client.connect_ex(str(path)) == 0
 
 
-_benches: Final[WeakKeyDictionary[Store, "Bench"]] = WeakKeyDictionary()
+_benches: Final[dict[Store, "Bench"]] = {}
+"""Where a store is, as long as its bench is open."""
 
 
 async def lapse(store: Store) -> None:
@@ -83,6 +83,7 @@ class Bench:
     async def aclose(self) -> None:
         for store in self._stores:
             await store.aclose()
+            del _benches[store]
         names = [name async for name in self.client.scan_iter(f"{self.keys.prefix}*", count=1000)]
         for start in range(0, len(names), 1000):
             await self.client.unlink(*names[start : start + 1000])
