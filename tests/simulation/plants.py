@@ -58,7 +58,7 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     ),
     # Leases count from the claim, whatever heartbeats say.
     "heartbeat-ignored": (
-        Edit("reap.lua", "if not fence or fence ~= job.fence then", "if true then"),
+        Edit("reap.lua", "if fence ~= job.fence then", "if true then"),
         Edit(
             "heartbeat.lua",
             "index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))",

@@ -112,6 +112,9 @@ class Upkeep:
         while at == 0 or (time.monotonic() < ends_at and (more or at < len(queues))):
             _, more, due_ms = await self._scripts.promote(EDGES, queues[at : at + ROUSED])
             at += ROUSED
+            if not more:  # else jobs are due now, and the next call does them
+                next_ms.append(due_ms)
+        if more:
             next_ms.append(due_ms)
         return min((due_ms for due_ms in next_ms if due_ms >= 0), default=None)
 
