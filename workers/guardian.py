@@ -63,15 +63,18 @@ def limit_of(token: str, fence: int) -> int:
 
 
 class Marks:
-    """By what the processes of some attempts are known."""
+    """By what the processes of some attempts are known, except their worker: it bears the limit while it starts one."""
 
-    def __init__(self, token: str, fences: Iterable[int]) -> None:
+    def __init__(self, token: str, fences: Iterable[int], worker: int = 0) -> None:
         fences = list(fences)
+        self._worker = worker
         self._guard = f"{GUARD_VARIABLE}={token}".encode()
         self._fences = {f"{FENCE_VARIABLE}={fence}".encode() for fence in fences}
         self._limits = {b"%d" % limit_of(token, fence) for fence in fences}
 
     def are_on(self, pid: int) -> bool:
+        if pid == self._worker:
+            return False
         return self._in_environment(_read(pid, "environ")) or self._is_limit(_read(pid, "limits"))
 
     def _in_environment(self, environ: bytes) -> bool:
@@ -107,6 +110,7 @@ class Guardian:
     def __init__(self, pipe: int, token: str) -> None:
         self._pipe = pipe
         self._token = token
+        self._worker = os.getppid()
         self._held: dict[int, Held] = {}
         self._swept: set[int] = set()
         self._ended: set[int] = set()
@@ -142,11 +146,11 @@ class Guardian:
     def _kill_left(self, ended: frozenset[int]) -> None:
         """Kill what ended attempts have left; one that has begun again meanwhile is spared."""
         for _ in range(ROUNDS):
-            found = find_marked(Marks(self._token, ended))
+            found = find_marked(Marks(self._token, ended, self._worker))
             if not found:
                 break
             self._receive()
-            marks = Marks(self._token, ended & self._ended)
+            marks = Marks(self._token, ended & self._ended, self._worker)
             if not sum(kill_if_marked(pid, marks) for pid in found):
                 break
             time.sleep(ROUND_S)
@@ -220,7 +224,7 @@ class Guardian:
             if held is not None and held.group is not None:
                 kill_group(held.group)
                 held.group = None
-        marks = Marks(self._token, fences)
+        marks = Marks(self._token, fences, self._worker)
         for _ in range(ROUNDS):
             if not sum(kill_if_marked(pid, marks) for pid in find_marked(marks)):
                 break

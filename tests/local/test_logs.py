@@ -14,7 +14,7 @@ import pytest
 SETUP = """
 import logging, os, sys, warnings
 import structlog
-from workron import logs
+from workron.runtime import logs
 from workron.settings import Settings
 logs.configure(Settings(**{settings!r}), "worker")
 log = structlog.get_logger()

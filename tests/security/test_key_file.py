@@ -14,7 +14,7 @@ from workron.settings import Settings
 
 WATCHED = """
 import json, os, sys
-from workron import local
+from workron.local import instances
 from workron.settings import Settings
 
 folder, seen, looking = sys.argv[1], set(), False

@@ -169,6 +169,27 @@ async def test_an_attempt_that_begins_again_under_its_fence_is_spared(executor: 
         assert outcome.exit_code == 0
 
 
+WORKER = """
+import resource, subprocess, sys
+from workers import guardian
+program = [sys.executable, "-I", "-S", guardian.__file__, "t" * 32]
+guard = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+guard.stdout.readline()
+_, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+resource.setrlimit(resource.RLIMIT_RTTIME, (guardian.limit_of("t" * 32, 7), hard))
+command = subprocess.Popen(["sleep", "60"])
+guard.stdin.write(b"begin 7 0.0\\n")
+guard.stdin.flush()
+print(command.wait())
+"""
+
+
+def test_a_worker_that_stood_still_as_it_started_a_command_was_killed_by_its_guardian() -> None:
+    """It bears the limit for a moment, by which the command is to be known."""
+    worker = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=100)
+    assert (worker.returncode, worker.stdout) == (0, "-9\n")
+
+
 def test_marks_of_other_workers_and_attempts_are_others() -> None:
     fences = range(1_790_000_000_000, 1_790_000_002_000)
     limits = {limit_of(token, fence) for token in ("a" * 32, "b" * 32) for fence in fences}
