@@ -1,4 +1,4 @@
-"""An outage of the store as the API logs it: one line when it starts, one when it is over, asked for or not."""
+"""Logs an outage of the store: one line when it starts, one when it ends, even without requests."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _EVERY_S: Final = 0.5
 
 
 class OutageWatch:
-    """Told by whatever failed for the store's sake; from the first failure on it asks for the end by itself."""
+    """Tracks failures of store calls; from the first failure on it probes for the end of the outage."""
 
     def __init__(self, store: "Store", stopping: asyncio.Event) -> None:
         self._store = store
@@ -26,14 +26,14 @@ class OutageWatch:
         self._watching: asyncio.Task[None] | None = None
 
     def failed(self, error: StoreUnavailable) -> None:
-        """Note that the store did not answer; one that answers with a refusal is not away."""
+        """Record a failed call; a store that answers with an error is not unavailable."""
         if error.is_outage and (self._watching is None or self._watching.done()):
             self._outage.failed(error)
             self._watching = asyncio.create_task(self._watch())
 
     @contextmanager
     def outlasted(self) -> Iterator[None]:
-        """Go on where the store does not answer, having noted it."""
+        """Suppress and record the store's unavailability."""
         try:
             yield
         except StoreUnavailable as error:

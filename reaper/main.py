@@ -11,7 +11,7 @@ from workron.store import Store
 
 
 def run(settings: Settings) -> int:
-    """Make passes until a stop signal; returns the exit code."""
+    """Run passes until a stop signal; return the exit code."""
     lifeline.watch()
     logs.configure(settings, process="reaper")
     return asyncio.run(_run(settings))

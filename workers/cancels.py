@@ -1,4 +1,4 @@
-"""Cancels, heard in the moment they are asked for: also of jobs that are about to be started."""
+"""Receives cancels immediately, also of jobs about to start."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from workron.errors import ApiRefuses, StoreUnavailable
 
 _AGAIN_S: Final = 1.0
 _MOST_KEPT: Final = 100
-"""So many cancels are kept for attempts that are not known yet."""
+"""Maximum of remembered cancels of unknown attempts."""
 
 log = structlog.get_logger()
 
 
 class Cancels:
-    """Ends the commands of one worker's jobs that are cancelled. It may miss one: heartbeats tell of them, too."""
+    """Stops the commands of one worker's cancelled jobs. It may miss one: heartbeats report them, too."""
 
     def __init__(self, source: JobSource, executor: Executor, worker: str, hurry: Callable[[], None]) -> None:
         self._source = source
@@ -29,7 +29,7 @@ class Cancels:
         self._hurry = hurry
         self._refusals = Refusals("cancels")
         self._early: dict[int, str] = {}
-        """Jobs by the fences of attempts that are not known: their claims are on their way, or they have ended."""
+        """Jobs of unknown attempts by fence: the claim has not arrived yet, or the attempt has ended."""
 
     async def run(self) -> None:
         while True:
@@ -44,7 +44,7 @@ class Cancels:
                 await asyncio.sleep(_AGAIN_S)
 
     def begun(self, attempt: Attempt) -> None:
-        """End a new attempt whose cancel came first."""
+        """Stop a new attempt whose cancel arrived before it."""
         if self._early and self._early.pop(attempt.claim.fence, None) is not None:
             self._cancel(attempt)
 

@@ -1,4 +1,4 @@
-"""Claim requests, one after the other; each keeps its id until it has got claims."""
+"""Sequential claim requests; each keeps its id until it has received claims."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from workron.models import ClaimRequest
 
 
 class Requests:
-    """One sequence of requests. At most one of them is under way or parked."""
+    """A sequence of requests. At most one of them is open or parked."""
 
     def __init__(self, worker: str, turns: Turns, incarnation: str, park_ms: int) -> None:
         self._worker = worker
@@ -15,20 +15,20 @@ class Requests:
         self._incarnation = incarnation
         self._number = 1
         self.park_ms: Final = park_ms
-        """How long a request that finds nothing stays parked; 0: it does not."""
+        """How long a request without a result stays parked; 0: not at all."""
         self.parked: ClaimRequest | None = None
-        """The present request as it is parked; None while it is not known to be."""
+        """The current request if it is known to be parked, otherwise None."""
         self.reserved = 0
-        """Slots that the call under way may fill beyond those it frees."""
+        """Slots that the open call may fill in addition to those it frees."""
         self.open = 0
-        """Most jobs that the present request may still bring, as it is under way or parked."""
+        """Maximum of jobs that the current request may still return."""
 
     @property
     def id(self) -> str:
         return f"{self._incarnation}:{self._number}"
 
     def make(self, limit: int) -> ClaimRequest | None:
-        """Return the present request for so many jobs; for none of them only to end its parking."""
+        """Return the current request with this limit; limit 0 only unparks it."""
         if limit == 0 and self.parked is None:
             return None
         self.open = max(self.open, limit)
@@ -36,7 +36,7 @@ class Requests:
         return ClaimRequest(self._worker, self._turns.order(), limit, self.id, park_ms, begins=True)
 
     def served(self) -> None:
-        """Go on to the next request."""
+        """Continue with the next request."""
         self._number += 1
         self.parked = None
         self.open = 0

@@ -1,4 +1,4 @@
-"""From a claim to what the system executes, and from what the system objects to, to a sentence."""
+"""Converts a claim to a program to execute, and errors of its start to a sentence."""
 
 import errno
 import os
@@ -13,29 +13,29 @@ from workron.models import Claim
 _ALLOWED: Final = frozenset(
     {b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"WORKRON_URL"}
 )
-"""What a command gets of its worker's environment, beside LC_*. Everything else may be a secret or is the worker's
-own business; a job that needs more says so in its `env`. No TERM: there is no terminal."""
+"""Variables that a command inherits from its worker, besides LC_*. All others may be secrets or are the worker's
+own; a job that needs more sets them in its `env`. No TERM: there is no terminal."""
 
 _FENCE: Final = FENCE_VARIABLE.encode()
 _GUARD: Final = GUARD_VARIABLE.encode()
 _SHELL: Final = b"/bin/sh"
 _LONGEST_ARGUMENT: Final = 128 * 1024 - 1
-"""Linux takes no longer single argument (MAX_ARG_STRLEN)."""
+"""Linux's maximum length of a single argument (MAX_ARG_STRLEN)."""
 _OF_THE_SYSTEM: Final = (errno.EAGAIN, errno.ENOMEM)
-"""Too many processes or too little memory: no fault of the program that the error names."""
+"""Too many processes or too little memory: not the fault of the program named in the error."""
 _SOURCE_STDIN: Final = (b"sh", b"-c", b"--", b". /dev/fd/0")
 _EMPTY_STDIN: Final = b"exec </dev/null; "
 
 
 def allowed_environment(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return what commands may see of the worker's environment."""
+    """Return the variables that commands inherit from the worker."""
     return {name: value for name, value in environ.items() if name in _ALLOWED or name.startswith(b"LC_")}
 
 
 def program_for(
     claim: Claim, environment: Mapping[bytes, bytes], guard: str, files: Mapping[bytes, bytes] = MappingProxyType({})
 ) -> Program:
-    """Return what to execute for a claim; ValueError if its text can't be passed to a program at all.
+    """Return the program to execute for a claim; raise ValueError if its text can't be passed to a program.
 
     `files` are the variables that name the attempt's files.
     """
@@ -53,7 +53,7 @@ def program_for(
         return Program(_SHELL, (b"sh", b"-c", b"--", command), env, cwd, mark=mark)
     if b"\0" in command:
         raise ValueError("embedded null byte")
-    # The shell opens the file behind its standard input anew, then makes the input empty as it is for other commands.
+    # The shell reopens the file of its standard input, then makes the input empty as for other commands.
     return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command, mark=mark)
 
 
@@ -88,7 +88,7 @@ def _encode(text: str) -> bytes:
 
 
 def why_not_started(claim: Claim, error: OSError | ValueError) -> str:
-    """Return one sentence that says why the command could not be started."""
+    """Return a sentence with the reason why the command could not be started."""
     if isinstance(error, UnicodeError):
         return "the command can't be started: its text is not valid Unicode"
     if isinstance(error, ValueError):

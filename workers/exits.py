@@ -1,4 +1,4 @@
-"""Notice the end of child processes: one epoll for all of them, of which the event loop knows only as one reader."""
+"""Watches for the end of child processes: one epoll for all of them, a single reader for the event loop."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,11 @@ from threading import Thread
 from typing import Final
 
 _ENDS: Final = 64
-"""Ends told per turn of the loop; the rest is told in the next."""
+"""Maximum of ends reported per iteration of the loop; the rest follows in the next."""
 
 
 class Exits:
-    """Tells of the end of children. [A reader in the loop for each of them took twice as long.]"""
+    """Reports the end of child processes. [A reader in the loop for each of them took twice as long.]"""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,7 +24,7 @@ class Exits:
         self._loop.add_reader(self._epoll.fileno(), self._tell)
 
     def close(self) -> None:
-        """Watch no more; nobody is told of ends from now on."""
+        """Stop watching; no more ends are reported."""
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
         for pidfd in self._callbacks:
@@ -32,7 +32,7 @@ class Exits:
         self._callbacks.clear()
 
     def watch(self, pid: int, callback: Callable[[], None]) -> None:
-        """Call back in the loop once this child has exited; it can then be reaped, by the caller."""
+        """Call back in the loop once this child has exited; the caller then reaps it."""
         try:
             pidfd = os.pidfd_open(pid)
         except (AttributeError, OSError):  # not built in, an old kernel, a strict sandbox, or out of descriptors

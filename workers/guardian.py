@@ -1,25 +1,25 @@
-"""The guardian: a small process beside each worker that kills what the worker can't kill any more.
+"""The guardian: a small process for each worker that kills commands when the worker no longer can.
 
     python -I -S guardian.py TOKEN [FOLDER] < pipe > ready
 
-It reads lines from the pipe and acts in two cases: the pipe ends, so the worker is gone, and everything it ran is
-killed; or the deadline of an attempt passes, so the worker is stopped or cut off, and that attempt is killed.
+It reads lines from the pipe and acts in two cases: the pipe ends, so the worker is gone, and all its commands are
+killed; or the deadline of an attempt passes, so the worker is suspended or cut off, and that attempt is killed.
 
     begin FENCE DEADLINE        an attempt is about to start; DEADLINE in seconds of CLOCK_BOOTTIME
     group FENCE PGID            it runs in this process group
     renew DEADLINE FENCE …      new deadline for these attempts
     end FENCE                   it has ended; written before its first process is reaped
-    sweep FENCE                 the same; what it left elsewhere is killed at once, and not within a second or so
+    sweep FENCE                 the same; other processes it left are killed at once, not within about a second
 
 Killed are the process group and every process that has the marks of the attempt: a command between its start and
 `group`, or a daemon that left the group. Marks are WORKRON_GUARD=TOKEN and WORKRON_FENCE in the environment, or the
-soft limit of real-time CPU time (RLIMIT_RTTIME), a number that stands for both. Nobody runs into that limit, a clean
-environment keeps it, and so does whatever is executed; only who sets another one escapes. When the worker is gone,
-FOLDER (the files of its commands, see `notes.py`) is removed.
+soft limit of real-time CPU time (RLIMIT_RTTIME), a number that encodes both. No process reaches that limit, and it
+survives a clean environment and exec; only a process that sets another limit escapes. When the worker is gone,
+FOLDER (the files of its commands, see `command_files.py`) is removed.
 
-Why a process group's number is safe to use: it can't be given to anybody else before the group's first process is
-reaped, and the worker writes `end` before it reaps. All that was written is read before anything is killed. A
-number that becomes free in the instant between is not handed out again before all others have been.
+Why a process group's number is safe to use: it can't be reused before the group's first process is
+reaped, and the worker writes `end` before it reaps. All lines are read before anything is killed. A
+number that becomes free in between is not reused before all others have been.
 
 Only the standard library is imported, so that it starts in milliseconds and stays small.
 """
@@ -40,25 +40,25 @@ FENCE_VARIABLE: Final = "WORKRON_FENCE"
 _LIMIT: Final = b"Max realtime timeout"
 
 GATHER_S: Final = 0.05
-"""Lines are read in batches this far apart: a worker may start thousands of commands a second."""
+"""Interval of reading batches of lines: a worker may start thousands of commands a second."""
 LOOK_AGAIN_S: Final = 1.0
 """Longest sleep while there are attempts [poll's clock stands still in suspend, deadlines don't], and how often an
-attempt past its deadline is looked for again."""
+attempt past its deadline is searched for again."""
 SWEEP_EVERY_S: Final = 1.0
 SWEEP_SHARE: Final = 50
-"""What ended attempts left is looked for so rarely that this takes 2 % of a core at most, and once a second at most."""
+"""Processes left by ended attempts are searched at most once a second, with at most 2 % of a core."""
 ROUND_S: Final = 0.01
 ROUNDS: Final = 50
 """Marked processes are killed until none is found: one may fork while the list is being read."""
 
 
 def boottime_s() -> float:
-    """Return seconds on a clock that the worker shares, and that goes on while the machine sleeps."""
+    """Return seconds on a clock shared with the worker, which includes suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def limit_of(token: str, fence: int) -> int:
-    """Return the soft RLIMIT_RTTIME, in µs, by which an attempt's processes are known: thousands of years."""
+    """Return the soft RLIMIT_RTTIME, in µs, that marks an attempt's processes: thousands of years."""
     return 1 << 62 | (zlib.crc32(token.encode()) & 0xFFFFF) << 42 | fence & (1 << 42) - 1
 
 
@@ -94,7 +94,7 @@ def _read(pid: int, name: str) -> bytes:
 
 
 class Held:
-    """An attempt: when its lease ends, and its process group while that is known and not yet killed."""
+    """An attempt: the end of its lease, and its process group while known and not killed."""
 
     __slots__ = ("deadline", "expired", "group")
 
@@ -105,7 +105,7 @@ class Held:
 
 
 class Guardian:
-    """The attempts of one worker, as told over the pipe."""
+    """The attempts of one worker, as read from the pipe."""
 
     def __init__(self, pipe: int, token: str) -> None:
         self._pipe = pipe
@@ -114,7 +114,7 @@ class Guardian:
         self._held: dict[int, Held] = {}
         self._swept: set[int] = set()
         self._ended: set[int] = set()
-        """Of what these left nothing has been looked for yet."""
+        """Ended attempts whose left processes were not searched yet."""
         self._sweep_at_s = 0.0
         self._rest = b""
         self._readable = select.poll()
@@ -123,7 +123,7 @@ class Guardian:
         self._hangup.register(pipe, 0)
 
     def run(self) -> None:
-        """Watch over the worker until it is gone, then kill what it ran."""
+        """Watch the worker until it is gone, then kill its commands."""
         connected = True
         while connected:
             self._wait()
@@ -144,7 +144,7 @@ class Guardian:
         self._swept.clear()
 
     def _kill_left(self, ended: frozenset[int]) -> None:
-        """Kill what ended attempts have left; one that has begun again meanwhile is spared."""
+        """Kill processes left by ended attempts, except attempts that have begun again."""
         for _ in range(ROUNDS):
             found = find_marked(Marks(self._token, ended, self._worker))
             if not found:
@@ -170,7 +170,7 @@ class Guardian:
         return math.ceil(max(0.0, min(until_s, longest_s)) * 1000)
 
     def _receive(self) -> bool:
-        """Read all there is; False when the worker's end is closed."""
+        """Read all available lines; return False when the worker's end is closed."""
         while True:
             try:
                 data = os.read(self._pipe, 1 << 20)
@@ -205,9 +205,9 @@ class Guardian:
                 held.deadline = deadline
 
     def _expire(self, now: float) -> None:
-        """Kill the attempts past their deadline, again and again until the worker says that they ended.
+        """Kill the attempts past their deadline, repeatedly until the worker reports their end.
 
-        A worker that was stopped between `begin` and the start of the command starts it when it is continued.
+        A worker suspended between `begin` and the start of the command starts it when it is resumed.
         """
         expired = [fence for fence, held in self._held.items() if held.deadline <= now]
         self._kill(expired)
@@ -249,7 +249,7 @@ def find_marked(marks: Marks) -> list[int]:
 
 
 def kill_if_marked(pid: int, marks: Marks) -> bool:
-    """Kill the process if it still is the one that was found: the pidfd holds on to it while its marks are read."""
+    """Kill the process if it is still the one found: the pidfd keeps it while its marks are read."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -262,7 +262,7 @@ def kill_if_marked(pid: int, marks: Marks) -> bool:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with all that is in it, as far as possible; links are not followed."""
+    """Remove a folder with its contents, as far as possible; links are not followed."""
     for path, folders, files in os.walk(folder, topdown=False):
         for name in files:
             with contextlib.suppress(OSError):
@@ -276,7 +276,7 @@ def remove(folder: str) -> None:
 
 
 def main(token: str, folder: str | None = None) -> None:
-    """Run with the pipe as standard input; say on standard output when it is in force."""
+    """Run with the pipe as standard input; report on standard output when it is ready."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(0, False)

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Renews leases every `every_s` seconds, and acts on what comes back: cancels, lost leases, the wish to drain."""
+    """Renews leases every `every_s` seconds, and acts on what comes back: cancels, lost leases, requests to drain."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Heartbeat:
             await happens(self._hurried, within_s=pause_s)
 
     def hurry(self) -> None:
-        """Have the next heartbeat sent now."""
+        """Send the next heartbeat now."""
         self._hurried.set()
 
     async def tick(self) -> Beats:
@@ -85,7 +85,7 @@ class Heartbeat:
         return answer
 
     async def _beat(self, held: Sequence[tuple[str, int]]) -> Beats:
-        """Send it; attempts that the API refuses to hear of are ended as failed, and missing in the answer."""
+        """Send it; attempts rejected by the API are stopped as failed, and missing in the response."""
         answers = []
 
         async def send(part: Sequence[tuple[str, int]]) -> list[Beat]:

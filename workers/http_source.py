@@ -1,8 +1,8 @@
-"""Jobs from the API over HTTP, for machines that must not see Redis. Nothing here needs it installed.
+"""Jobs from the API over HTTP, for machines without access to Redis. Needs no Redis client.
 
-A claim request that finds nothing becomes a long poll. While it is open, results travel without a claim: the poll has
-the request. It carries the same request id as the call before it, so whichever answer is lost, the next call with that
-id gets the claims.
+A claim request without a result becomes a long poll. While it is open, results are sent without a claim: the poll has
+the request. It has the same request id as the previous call, so whichever response is lost, the next call with that
+id returns the claims.
 """
 
 import asyncio
@@ -36,23 +36,23 @@ from workron.models.workers import Beats, Drain
 from workron.times import rfc3339
 
 _ANSWER_S: Final = 10.0
-"""How long an answer may take, beyond the wait that was asked for."""
+"""Timeout of a response, in addition to the requested wait."""
 _CONNECT_S: Final = 3.0
 _LONGEST_WAIT_S: Final = 60.0
 _CANCELS_WAIT_S: Final = 30.0
 _KEEP_S: Final = 60.0
-"""Idle connections are dropped before the server does it."""
+"""Idle connections are closed before the server closes them."""
 _REFUSED: Final = frozenset({401, 403})
 _NO_CONTENT: Final = 204
 _TOO_LARGE: Final = 413
 _TOO_MANY_REQUESTS: Final = 429
 _SERVER_ERROR: Final = 500
 _NAMED: Final = 100
-"""Most queues that one request may name."""
+"""Maximum of queues per request."""
 
 
 class HttpSource:
-    """One API server, or several behind one address: none of them keeps anything for us."""
+    """A source over one API server, or several stateless ones behind one address."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url: Final = url.rstrip("/")
@@ -67,13 +67,13 @@ class HttpSource:
         )
         self._worker = ""
         self._known = asyncio.Event()
-        """Set when the name of the worker is known."""
+        """Set once the name of the worker is known."""
         self._polled = ""
-        """Id of the request that a poll waits for."""
+        """Id of the request of the open poll."""
 
     @classmethod
     async def connect(cls, url: str, key: str | None) -> Self:
-        """Ask the API for its lease; StartupError if it won't have us, StoreUnavailable if it does not answer."""
+        """Return the API's lease; raise StartupError if it rejects the worker, StoreUnavailable without a response."""
         source = cls(url, key)
         try:
             response = await source._send("POST", "/exchange", {"worker_id": "new"})
@@ -127,7 +127,7 @@ class HttpSource:
         return True
 
     async def leave(self, worker: str) -> None:
-        with suppress(CallRefused):  # nobody knew of it
+        with suppress(CallRefused):  # it was unknown
             await self._send("DELETE", f"/workers/{quote(worker, safe='')}")
 
     async def unfinished(self, queues: Sequence[str]) -> int:
@@ -199,7 +199,7 @@ class HttpSource:
         return Exchanged([_finished(one) for one in answer["results"]], claimed, propagating=False)
 
     async def _ask(self, *args: Any, **more: Any) -> "_Answer":
-        """Return a document of which members are to be read: NotTheApi where one is missing."""
+        """Return a document that raises NotTheApi for missing members."""
         return _Answer(await self._send(*args, **more) or {})
 
     async def _send(
@@ -211,7 +211,7 @@ class HttpSource:
         params: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
     ) -> Any:
-        """Return the answer's document; StoreUnavailable if there is none, or the store is away for the API too."""
+        """Return the response's document; raise StoreUnavailable without a response, or if the API's store is away."""
         timeout = httpx2.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
         content = None if document is None else orjson.dumps(document)
         try:
@@ -239,14 +239,14 @@ class HttpSource:
 
 
 class _Answer(dict[str, Any]):
-    """A document of the API; what lacks a member was not written by it."""
+    """A document of the API; a missing member shows that another server wrote it."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise NotTheApi(f"something else answered than the API of this version: there is no {name}")
 
 
 class NotTheApi(ApiAway):
-    """Somebody else answered, a proxy that has lost its way. In the middle of life that passes."""
+    """Another server answered, such as a misconfigured proxy. While running, this is temporary."""
 
 
 def _detail(response: httpx2.Response) -> str:

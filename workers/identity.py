@@ -1,4 +1,4 @@
-"""Who a worker is: its id, and what it says of itself with every heartbeat."""
+"""The identity of a worker: its id, and its description in every heartbeat."""
 
 import os
 import platform
@@ -11,11 +11,11 @@ from workron import __version__, ids
 from workron.models import WorkerInfo
 
 SHOWN_JOBS: Final = 100
-"""Most jobs that a heartbeat names."""
+"""Maximum of jobs named in a heartbeat."""
 
 
 class Identity:
-    """One worker process. Its id is `<name or host>-<random>`: no other has it, also of those given the same name."""
+    """One worker process. Its id is `<name or host>-<random>`: unique even among workers with the same name."""
 
     def __init__(self, name: str | None, queues: Sequence[str], slots: int) -> None:
         base = name or re.sub(r"[^\x21-\x7e]", "_", platform.node())[:40] or "worker"
@@ -25,7 +25,7 @@ class Identity:
         self._started_at_ms = int(time.time() * 1000)
 
     def describe(self, jobs: Sequence[str], *, draining: bool) -> WorkerInfo:
-        """Return what others may know, with the jobs that it holds now, and whether it is about to go."""
+        """Return its public description, with its current jobs, and whether it is draining."""
         return WorkerInfo(
             id=self.id,
             host=platform.node(),

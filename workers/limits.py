@@ -1,4 +1,4 @@
-"""Workers that end by themselves: after so many jobs, or when their queues have none left."""
+"""Limits after which a worker stops by itself: a number of jobs, or empty queues."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ _LONGEST_PAUSE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a worker is to end by itself: after `max_jobs` jobs, or (`until_empty`) when all jobs have ended."""
+    """When a worker stops by itself: after `max_jobs` jobs, or (`until_empty`) when all jobs have ended."""
 
     max_jobs: int | None = None
     until_empty: bool = False
@@ -26,7 +26,7 @@ NO_LIMITS: Final = Limits()
 
 
 class Allowance:
-    """How many jobs a worker may still take. One that it gives back does not count."""
+    """How many jobs a worker may still claim. Released jobs do not count."""
 
     def __init__(self, most: int | None) -> None:
         self.left: float = math.inf if most is None else most
@@ -39,9 +39,9 @@ class Allowance:
 
 
 async def until_empty(source: JobSource, queues: Sequence[str], idle: Callable[[], bool]) -> None:
-    """Return when the worker is idle and every job of its queues has ended, whoever ran it.
+    """Return when the worker is idle and every job of its queues has ended, on any worker.
 
-    Jobs that others run count: they come back if those fail. So do those that wait for their time or for another job.
+    Jobs of other workers count, as they can be retried; so do jobs waiting for their time or for another job.
     """
     pause_s, refusals = _FIRST_PAUSE_S, Refusals("how many jobs are left")
     while True:
@@ -59,5 +59,5 @@ async def _none_left(source: JobSource, queues: Sequence[str], refusals: Refusal
     except ApiRefuses as error:
         await asyncio.sleep(refusals.refused(error))
         return False
-    except StoreUnavailable:  # told by the heartbeat, as an outage
+    except StoreUnavailable:  # the heartbeat logs the outage
         return False

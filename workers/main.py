@@ -1,4 +1,4 @@
-"""The process behind `workron worker`: a first stop signal drains it, a second one ends it now."""
+"""The process behind `workron worker`: a first stop signal drains it, a second one stops it at once."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from workron.settings import Settings
 
 
 def run(settings: Settings, limits: Limits) -> int:
-    """Work until a stop signal, the wish to drain, or a limit; returns the exit code."""
+    """Work until a stop signal, a drain request, or a limit; return the exit code."""
     lifeline.watch()
     allow_open_files()
     gc_tuning.relax()

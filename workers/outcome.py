@@ -1,4 +1,4 @@
-"""How an attempt ended, in one value and one paragraph for people."""
+"""The outcome of an attempt, with a readable error message."""
 
 import signal
 from enum import Enum, auto
@@ -12,7 +12,7 @@ _ERROR_BYTES: Final = 4096
 
 
 class Ending(Enum):
-    """Why a worker, or its guardian, put an end to a command."""
+    """Why a worker, or its guardian, stopped a command."""
 
     TIMEOUT = auto()
     CANCEL = auto()
@@ -22,12 +22,12 @@ class Ending(Enum):
 
 
 def not_started(sentence: str) -> Outcome:
-    """Return the outcome of a command that the system refused to start."""
+    """Return the outcome of a command that the system failed to start."""
     return Outcome(Reason.SPAWN, error=last_bytes(harmless(sentence), _ERROR_BYTES))
 
 
 def refused(outcome: Outcome, why: str) -> Outcome:
-    """Return the failure to report in place of an outcome that the API refuses, without all that may be long."""
+    """Return the failure to report instead of a rejected outcome, without its long fields."""
     reason = Reason.EXIT_CODE if outcome.reason is None else outcome.reason
     return Outcome(reason, outcome.exit_code, outcome.signal, last_bytes(harmless(_refused(why)), _ERROR_BYTES))
 
@@ -37,10 +37,10 @@ def _refused(why: str) -> str:
 
 
 def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: OutputBuffer, why: str = "") -> Outcome:
-    """Return the outcome of a command that ended by itself (`ending` None) or was ended.
+    """Return the outcome of a command that ended by itself (`ending` None) or was stopped.
 
-    `status` is its exit code, negative for a signal, None if there is none (not started) or it is not known; `why` is
-    the answer of an API that refused what was reported of it.
+    `status` is its exit code, negative for a signal, None if it was not started or the code is unknown; `why` is
+    the API's response if it rejected the attempt's reports.
     """
     if ending is None and status == 0:
         return Outcome(None, exit_code=0)

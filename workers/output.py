@@ -1,4 +1,4 @@
-"""What a command wrote, kept within bounds: the beginning, the end, and a count of everything."""
+"""The output of a command, bounded: its beginning, its end, and the total size."""
 
 from typing import Final
 
@@ -6,19 +6,19 @@ from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, OutputPatch
 from workron.models.text import harmless, last_bytes
 
 _SLACK: Final = 64 * 1024
-"""The tail may grow by this much before it is cut back, so that not every write moves it."""
+"""The tail may exceed its size by this much before it is cut, so that not every write moves it."""
 
 
 class OutputBuffer:
     """The first `head` and the last `tail` bytes of an output of any length.
 
-    `write` fills it; `take` gives what the stored copy needs to catch up. A command without output costs nothing,
+    `write` appends; `take` returns the patch for the stored copy. A command without output costs nothing,
     one with endless output less than `head` + `tail` + 128 KiB.
     """
 
     def __init__(self, *, head: int = OUTPUT_HEAD, tail: int = OUTPUT_TAIL) -> None:
         self.total = 0
-        """All bytes written so far, kept or not."""
+        """Total of bytes written so far."""
         self._head_limit = head
         self._tail_limit = tail
         self._head = bytearray()
@@ -38,7 +38,7 @@ class OutputBuffer:
 
     @property
     def untaken(self) -> int:
-        """Bytes that the next patch will have."""
+        """Size of the next patch."""
         return min(self.total, self._head_limit + self._tail_limit) - self._offset if self._taken < self.total else 0
 
     @property
@@ -47,9 +47,9 @@ class OutputBuffer:
         return min(self._taken, self._head_limit) if cut else self._taken
 
     def take(self) -> OutputPatch | None:
-        """Return what changed since the last call, None if nothing did.
+        """Return the changes since the last call, None if there are none.
 
-        While nothing has been cut a patch appends; after that it rewrites the tail.
+        A patch appends until output was cut; after that it rewrites the tail.
         """
         if self._taken == self.total:
             return None

@@ -1,4 +1,4 @@
-"""Sends what running commands write to the store, so that it can be followed; the last piece goes with the result."""
+"""Sends the output of running commands to the store, so that it can be followed; the last part goes with the result."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -18,11 +18,11 @@ from workron.models.exchange import Kept
 EVERY_S: Final = 0.5
 MAX_PATCHES: Final = 150
 MAX_BYTES: Final = 1_000_000
-"""Bytes in one call; one patch is at most head and tail together."""
+"""Maximum size of a call; one patch is at most head and tail together."""
 
 
 class OutputWriter:
-    """Writes out what gathers, in calls of bounded size."""
+    """Writes buffered output in calls of bounded size."""
 
     def __init__(self, source: JobSource, delivered: asyncio.Event, notes: Notes) -> None:
         self._source = source
@@ -32,7 +32,7 @@ class OutputWriter:
         self._refusals = Refusals("output")
         self._paused_until_s = 0.0
         self.under_way: set[int] = set()
-        """Fences whose output is in a call now: their result has to wait for it, or it would overtake."""
+        """Fences with output in an open call: their result has to wait, or it would overtake the output."""
 
     async def run(self, attempts: Collection[Attempt]) -> None:
         while True:
@@ -40,7 +40,7 @@ class OutputWriter:
             await self.tick(attempts)
 
     async def tick(self, attempts: Collection[Attempt]) -> None:
-        """Send what the running attempts have written since the last time, and how far they say they are."""
+        """Send the new output and progress of running attempts."""
         if self._loop.time() < self._paused_until_s:
             return
         with suppress(Shortage):
@@ -74,7 +74,7 @@ class OutputWriter:
         except ApiRefuses as error:
             self._paused_until_s = self._loop.time() + self._refusals.refused(error)
         except StoreUnavailable:
-            pass  # told by the heartbeat, as an outage
+            pass  # the heartbeat logs the outage
         finally:
             self.under_way -= fences
             self._delivered.set()

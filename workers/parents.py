@@ -1,4 +1,4 @@
-"""What the command of a job is told of those that the job depends on."""
+"""The results of dependencies, as passed to a job's command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,12 +16,12 @@ _PAUSE_S: Final = 0.2
 
 
 async def no_parents(_: str) -> bytes:
-    """Return the document of a job that depends on none."""
+    """Return the document of a job without dependencies."""
     return b"{}"
 
 
 class Parents:
-    """Asks the source, as often as it takes."""
+    """Reads the results from the source, with retries."""
 
     def __init__(self, source: JobSource) -> None:
         self._source = source
@@ -33,7 +33,7 @@ class Parents:
                 found = await self._source.parents(job_id)
             except CallRefused:
                 raise
-            except StoreUnavailable:  # told by the heartbeat, as an outage
+            except StoreUnavailable:  # the heartbeat logs the outage
                 await asyncio.sleep(_PAUSE_S)
             else:
                 return orjson.dumps({parent.id: _about(parent) for parent in found})

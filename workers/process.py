@@ -1,4 +1,4 @@
-"""The worker's children: start one in a group of its own, read its output, notice its end, leave nothing."""
+"""The worker's child processes: started in their own group, output read, end noticed, all processes cleaned up."""
 
 import asyncio
 import contextlib
@@ -12,19 +12,19 @@ from workers.output import OutputBuffer
 from workers.spawn import Program, file_in_memory, keep_to_oneself, spawn
 
 _READ_BYTES: Final = 64 * 1024
-"""Read per turn of the loop and command [what a pipe holds]: a flood of output shares the loop with everything else."""
+"""Bytes read per loop iteration and command [the size of a pipe], so that a flood of output doesn't block the loop."""
 _LAST_READS: Final = 16
-"""Reads after the command's end: a pipe holds 1 MiB at most, and a daemon could go on filling it for ever."""
+"""Maximum of reads after the command's end: a pipe holds up to 1 MiB, and a daemon could keep filling it."""
 _YOUNG_S: Final = 0.005
 """A command that ends at this age is read only then [watching its pipe as well cost another 20 µs]."""
 
 
 class Halted(Exception):
-    """No command is to be started any more."""
+    """No more commands may be started."""
 
 
 class Launcher:
-    """Starts processes, and has their output read as it comes once they are older than `_YOUNG_S`, up to twice that."""
+    """Starts processes, and reads their output continuously once they are older than `_YOUNG_S`, up to twice that."""
 
     def __init__(self, exits: Exits, halted: Callable[[], bool]) -> None:
         keep_to_oneself()
@@ -37,13 +37,13 @@ class Launcher:
         self._next_look: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Start no more."""
+        """Stop starting processes."""
         if self._next_look is not None:
             self._next_look.cancel()
         os.close(self._nothing)
 
     def start(self, program: Program, output: OutputBuffer) -> "Process":
-        """Start a program; OSError or ValueError if that is impossible, Halted if it is not to be."""
+        """Start a program; raise OSError or ValueError if that fails, Halted after `halt`."""
         reader, writer = os.pipe()
         try:
             if program.script is None:
@@ -60,7 +60,7 @@ class Launcher:
         process = Process(self._loop, pid, reader, output)
         try:
             self._exits.watch(pid, process.on_exit)
-        except BaseException:  # neither epoll nor a thread is to be had: nobody would notice its end
+        except BaseException:  # neither epoll nor a thread is available: its end would go unnoticed
             process.signal_group(signal.SIGKILL)
             process.clean_up()
             process.reap()
@@ -83,9 +83,9 @@ class Launcher:
 
 
 class Process:
-    """A running program, in a session and process group of its own; its number is also the group's.
+    """A running program in its own session and process group; its pid is also the group's id.
 
-    Until `reap` the number belongs to it even after its end, so signals can't hit anybody else.
+    Until `reap` the pid is not reused, even after its end, so that signals can't hit another process.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, pipe: int, output: OutputBuffer) -> None:
@@ -96,15 +96,15 @@ class Process:
         self._reading = False
         self._reaped = False
         self.exited: asyncio.Future[None] = loop.create_future()
-        """Done when the first process has exited, whoever may still hold its output."""
+        """Done when the first process has exited, even if others still hold its output."""
 
     def on_exit(self) -> None:
-        """Note that the first process has exited."""
+        """Record that the first process has exited."""
         if not self.exited.done():
             self.exited.set_result(None)
 
     def read_as_it_comes(self) -> None:
-        """Read the output whenever there is some, from now on."""
+        """Read the output continuously from now on."""
         if self._pipe != -1:
             self._reading = True
             self._loop.add_reader(self._pipe, self._read)
@@ -116,7 +116,7 @@ class Process:
                 os.killpg(self.pid, number)
 
     def set_oom_score(self, score: bytes) -> None:
-        """Tell the kernel how gladly to kill it when memory runs out; what it starts from now on inherits that."""
+        """Set its OOM score; processes it starts from now on inherit it."""
         with contextlib.suppress(OSError):
             file = os.open(f"/proc/{self.pid}/oom_score_adj", os.O_WRONLY)
             try:
@@ -125,11 +125,11 @@ class Process:
                 os.close(file)
 
     def has_exited(self) -> bool:
-        """Tell whether the first process has exited, even if the loop has not noticed yet."""
+        """Return whether the first process has exited, even if the loop has not noticed yet."""
         return self.exited.done() or has_exited(self.pid)
 
     def clean_up(self) -> None:
-        """Kill what is left of the group and take what its pipe holds now, without waiting for who keeps it open."""
+        """Kill the rest of the group and read its pipe, without waiting for processes that keep it open."""
         self.signal_group(signal.SIGKILL)
         for _ in range(_LAST_READS):
             if self._pipe == -1 or not self._read():
@@ -137,7 +137,7 @@ class Process:
         self._close_pipe()
 
     def reap(self) -> int | None:
-        """Release the number and return the exit code, negative for a signal; None if someone else took it."""
+        """Reap the process and return the exit code, negative for a signal; None if it was reaped elsewhere."""
         self._reaped = True
         return reap(self.pid)
 
@@ -162,7 +162,7 @@ class Process:
 
 
 def has_exited(pid: int) -> bool:
-    """Tell whether this child waits to be reaped."""
+    """Return whether this child can be reaped."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:
@@ -170,7 +170,7 @@ def has_exited(pid: int) -> bool:
 
 
 def reap(pid: int) -> int | None:
-    """Reap an exited child and return its exit code, negative for a signal; None if someone else took it."""
+    """Reap an exited child and return its exit code, negative for a signal; None if it was reaped elsewhere."""
     try:
         _, status = os.waitpid(pid, 0)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""In which order a worker serves its queues."""
+"""The order in which a worker serves its queues."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Final
 class Turns:
     """Queues given as names are served strictly in their order, as `name:weight` more or less often first.
 
-    With weights nobody starves: each claim has an order of its own, in which a queue of weight 4 stands before one of
+    With weights no queue starves: each claim has its own order, in which a queue of weight 4 precedes one of
     weight 1 four times out of five.
     """
 
@@ -19,7 +19,7 @@ class Turns:
         self._weighted = any(colon for _, colon, _ in parts)
 
     def order(self) -> tuple[str, ...]:
-        """Return the queues, the one to be served first in front."""
+        """Return the queues, the first to be served in front."""
         if not self._weighted:
             return self.names
         # Sorted by such draws, each stands first as often as its weight says, and so on for the rest.

@@ -1,4 +1,4 @@
-"""Attempts that have ended, on their way to the store."""
+"""Ended attempts to be reported to the store."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,13 +11,13 @@ from workron.models import Finished, Outcome, Result, Verdict
 from workron.models.exchange import MAX_RESULTS
 
 MAX_OUTPUT: Final = 1_000_000
-"""Bytes of output and results in one call."""
+"""Maximum size of output and results in one call."""
 
 Ending = tuple[Attempt, Outcome]
 
 
 class Ended:
-    """What has ended and is not yet with the store, in its order."""
+    """The ended attempts that are not stored yet, in order."""
 
     def __init__(self, output: OutputWriter) -> None:
         self._output = output
@@ -30,9 +30,9 @@ class Ended:
         self._waiting.append((attempt, outcome))
 
     def take(self) -> list[Ending]:
-        """Take what goes with the next call, bounded in number and bytes; output under way is waited for.
+        """Take the results for the next call, bounded in number and bytes; wait for output in open calls.
 
-        What is to be given back stays for `take_given_back`: as a result it would count as an attempt.
+        Jobs to release stay for `take_given_back`: as a result they would count as an attempt.
         """
         batch: list[Ending] = []
         left: list[Ending] = []
@@ -49,7 +49,7 @@ class Ended:
         return batch
 
     def take_given_back(self) -> list[Ending]:
-        """Take those whose jobs are to be given back."""
+        """Take the attempts whose jobs are to be released."""
         given_back = [pair for pair in self._waiting if pair[0].given_back]
         if given_back:
             self._waiting = [pair for pair in self._waiting if not pair[0].given_back]
@@ -59,7 +59,7 @@ class Ended:
 def log_answers(
     log: FilteringBoundLogger, batch: Sequence[Ending], results: Sequence[Result], answers: Sequence[Finished]
 ) -> None:
-    """Say what became of each attempt, and of the result that was reported for it."""
+    """Log the outcome of each attempt, and the verdict on its reported result."""
     for (attempt, _), result, finished in zip(batch, results, answers, strict=True):
         claim, outcome = attempt.claim, result.outcome
         about: dict[str, Any] = {"job": claim.id, "attempt": claim.attempt, "status": finished.status}

@@ -1,4 +1,4 @@
-"""Where a worker gets jobs from and reports to: one interface, so that the worker is the same over Redis and HTTP."""
+"""The source of a worker's jobs and the target of its reports: one interface for Redis and HTTP."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -9,9 +9,9 @@ from workron.models.workers import Beats
 
 
 class JobSource(Protocol):
-    """What a worker needs. Every call may raise StoreUnavailable and may then be repeated as it is.
+    """The calls of a worker. Each may raise StoreUnavailable and can then be repeated unchanged.
 
-    ApiRefuses among them says that it is no outage: the call, or a report in it, is not accepted.
+    Its subclass ApiRefuses is not an outage: the call, or a report in it, is rejected.
     """
 
     @property
@@ -21,39 +21,39 @@ class JobSource(Protocol):
         """Report results and claim jobs in one call."""
 
     async def introduce(self, info: WorkerInfo) -> None:
-        """Have a new worker checked: StartupError if its claims or heartbeats would be refused."""
+        """Check a new worker; raise StartupError if its claims or heartbeats would be rejected."""
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
-        """Prove life and renew the leases of attempts (job, fence)."""
+        """Send a heartbeat and renew the leases of attempts (job, fence)."""
 
     async def begin(self, job_id: str, fence: int) -> bool:
-        """Say that the command of a suspect starts now; whether it may: the attempt has not been lost."""
+        """Report the start of a suspect's command; return whether it may start: the attempt is not lost."""
 
     async def leave(self, worker: str) -> None:
-        """Say that the worker has stopped: it is not lost."""
+        """Deregister a stopped worker, so that it does not count as lost."""
 
     async def unfinished(self, queues: Sequence[str]) -> int:
-        """Return how many jobs of these queues have not ended."""
+        """Return the number of unfinished jobs of these queues."""
 
     async def release(self, held: Sequence[tuple[str, int]]) -> None:
-        """Give attempts (job, fence) back unfinished."""
+        """Release unfinished attempts (job, fence)."""
 
     async def write_output(self, patches: Sequence[tuple[str, int, OutputPatch]]) -> list[Kept]:
-        """Store what running attempts (job, fence) have written; answers in this order."""
+        """Store output of running attempts (job, fence); return the results in this order."""
 
     async def parents(self, job_id: str) -> list[Parent]:
-        """Return how the jobs ended that this one depends on, with their results."""
+        """Return the final status and results of the job's dependencies."""
 
     async def wait(self, request: ClaimRequest) -> Claimed:
-        """Claim for a parked request as soon as there may be something, or after a part of the lease.
+        """Claim for a parked request as soon as there may be a job, or after a part of the lease.
 
-        Given up, it is to be ended by an exchange with a limit of 0.
+        After a cancel, end the request by an exchange with limit 0.
         """
 
     def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
-        """Yield (worker, job, fence) of running attempts that are to be cancelled.
+        """Yield (worker, job, fence) of running attempts to cancel.
 
-        A worker with an empty job is to send its next heartbeat now.
+        With an empty job, the worker should send its next heartbeat now.
         """
 
     async def aclose(self) -> None: ...

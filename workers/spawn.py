@@ -1,4 +1,4 @@
-"""Have the system start a program: with no file of ours but its standard ones, in a session of its own."""
+"""Starts a program in its own session, with no inherited files but its standard ones."""
 
 import contextlib
 import os
@@ -13,20 +13,20 @@ _DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Program(NamedTuple):
-    """What to execute. `executable` is searched in the PATH of `env` when it has no slash."""
+    """A program to execute. `executable` without a slash is searched in the PATH of `env`."""
 
     executable: bytes
     argv: tuple[bytes, ...]
     env: Mapping[bytes, bytes]
     cwd: bytes | None = None
     script: bytes | None = None
-    """Contents of standard input; without it there is nothing to read."""
+    """Contents of standard input; without it standard input is empty."""
     mark: int | None = None
-    """The soft limit of real-time CPU time that it gets, µs: see `guardian.limit_of`."""
+    """Its soft limit of real-time CPU time, µs: see `guardian.limit_of`."""
 
 
 def spawn(program: Program, stdin: int, stdout: int) -> int:
-    """Start the program and return its number; `stdout` is for errors too. OSError or ValueError if impossible.
+    """Start the program and return its pid; `stdout` also gets stderr. Raise OSError or ValueError if that fails.
 
     Both have numbers above 2, even in a process without standard files: its event loop opened three before them.
     All files that are not close-on-exec are passed on: see `keep_to_oneself`.
@@ -39,9 +39,9 @@ def spawn(program: Program, stdin: int, stdout: int) -> int:
 
 @contextlib.contextmanager
 def marked(mark: int | None) -> Iterator[None]:
-    """Have what is started meanwhile inherit this limit from us [two calls, 2 µs]; not where root has set one.
+    """Let programs started meanwhile inherit this limit [two calls, 2 µs]; not if root has set one.
 
-    Nor where the system refuses: a sandbox may know no such limit.
+    Nor if the system rejects it: a sandbox may lack this limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
     if mark is None or hard != resource.RLIM_INFINITY:
@@ -72,7 +72,7 @@ def _spawn(program: Program, stdin: int, stdout: int) -> int:
 
 
 def _spawn_slowly(program: Program, stdin: int, stdout: int) -> int:
-    """Start it in another folder, or search it first: `posix_spawn` knows no folder, and only our own PATH."""
+    """Start it in another directory, or search it first: `posix_spawn` has no directory, and uses only our own PATH."""
     popen = subprocess.Popen(  # noqa: S603 - running what users ask for is the purpose
         program.argv,
         executable=program.executable,
@@ -87,13 +87,13 @@ def _spawn_slowly(program: Program, stdin: int, stdout: int) -> int:
 
 
 def take_over(popen: "subprocess.Popen[Any]") -> int:
-    """Return the number of a process that the caller is going to reap, not its Popen."""
+    """Return the pid of a process that the caller will reap instead of its Popen."""
     popen.returncode = 0
     return popen.pid
 
 
 def keep_to_oneself() -> None:
-    """Have programs inherit none of the files that this process has inherited; those that Python opens they don't."""
+    """Make all inherited files of this process close-on-exec; files opened by Python already are."""
     try:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # not mounted
@@ -106,7 +106,7 @@ def keep_to_oneself() -> None:
 
 @contextlib.contextmanager
 def file_in_memory(data: bytes) -> Iterator[BinaryIO]:
-    """Open a file with these bytes, at its beginning, that exists in memory only."""
+    """Open an in-memory file with these bytes, positioned at its beginning."""
     with open(os.memfd_create("script"), "w+b") as file:
         file.write(data)
         file.seek(0)

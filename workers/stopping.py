@@ -1,4 +1,4 @@
-"""How a worker comes to its end: told to by a signal or from afar, with the time that its commands get."""
+"""How a worker stops: by a signal or a drain request, with a timeout for its commands."""
 
 import asyncio
 import time
@@ -10,15 +10,15 @@ from structlog.typing import FilteringBoundLogger
 from workers.executor import Executor
 
 PATIENCE_S: Final = 15.0
-"""How long after that time a stopping worker tries to deliver results while the store is away."""
+"""How long after the timeout a stopping worker tries to deliver results while the store is unavailable."""
 ANSWER_S: Final = 2.0
-"""How long a stopping worker waits for an answer on which nothing depends; one in a hurry, for any."""
+"""How long a stopping worker waits for an unimportant response; a hurried one, for any response."""
 
 
 class Stopping:
-    """Whether a worker is to stop, and when its patience ends. `changed` is called when that changes.
+    """Whether a worker should stop, and its timeouts. `changed` is called on every change.
 
-    `idle` says whether it holds nothing.
+    `idle` returns whether it has no attempts.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Stopping:
         log: FilteringBoundLogger,
     ) -> None:
         self.over: Final = asyncio.Event()
-        """Set when no answer that is still missing is waited for."""
+        """Set when no outstanding response is awaited any more."""
         self._begun = False
         self._executor = executor
         self._timeout_s = timeout_s
@@ -43,11 +43,11 @@ class Stopping:
 
     @property
     def begun(self) -> bool:
-        """Whether nothing is to be started any more: at once when a signal comes, before the event loop gets to it."""
+        """Whether to start nothing more: set directly by the signal handler, before the event loop runs."""
         return self._begun or self._executor.halted()
 
     def begin(self, timeout_s: float | None = None) -> None:
-        """Let commands go on for so long, by default `drain_timeout`, then stop them; asked again, only sooner."""
+        """Let commands run for this time, by default `drain_timeout`, then stop them; a repeat can only shorten it."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         ends_at = time.monotonic() + timeout_s
         if self._timer is not None and self._ends_at <= ends_at:
@@ -82,6 +82,6 @@ class Stopping:
             self.over.set()
 
     def gives_up(self, *, reporting: bool) -> bool:
-        """Whether to stop without the store: at once with nothing to report, else some time after the commands' end."""
+        """Whether to stop without the store: at once with nothing to report, else some time after the commands end."""
         late = time.monotonic() > self._ends_at + PATIENCE_S
         return self._begun and (self._hurried or not reporting or late)

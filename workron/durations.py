@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds."""
+"""Durations as text: `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds."""
 
 import re
 from typing import Any, Final
@@ -8,7 +8,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 
 
 def parse_duration(value: Any) -> Any:
-    """Return seconds for `0.1s`, `5m`, `24h` or a plain number; other types go on to pydantic unchanged."""
+    """Return seconds for `0.1s`, `5m`, `24h` or a plain number; other types pass to pydantic unchanged."""
     if not isinstance(value, str):
         return value
     match = _DURATION.fullmatch(value.strip())
@@ -18,7 +18,7 @@ def parse_duration(value: Any) -> Any:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the exact length, in the largest unit that gives a whole number: `90s`, `24h`, `7d`."""
+    """Return the exact duration, in the largest unit that gives a whole number: `90s`, `24h`, `7d`."""
     for unit, least_s in (("d", 2 * _UNIT_S["d"]), ("h", _UNIT_S["h"]), ("m", _UNIT_S["m"])):
         if seconds >= least_s and seconds % _UNIT_S[unit] == 0:
             return f"{seconds / _UNIT_S[unit]:g}{unit}"

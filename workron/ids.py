@@ -1,7 +1,7 @@
-"""Job ids: UUIDv7 written in 22 characters of base 62, so that ids sort by the time they were made.
+"""Job ids: UUIDv7 in 22 characters of base 62, so that ids sort by creation time.
 
 The digits are in ASCII order, hence the text sorts like the number. A submission of many jobs takes
-consecutive numbers (`new_ids`): its ids can be named by the first one and a count.
+consecutive numbers (`new_ids`): the first id and a count denote all of them.
 """
 
 import re
@@ -27,7 +27,7 @@ def encode(number: int) -> str:
 
 
 def decode(text: str) -> int:
-    """Return the number behind an id made by `encode`."""
+    """Return the number of an id made by `encode`."""
     number = 0
     for digit in text:
         number = number * 62 + _VALUES[digit]
@@ -35,17 +35,17 @@ def decode(text: str) -> int:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether this text has the form of an id (not whether such a job exists)."""
+    """Return whether this text has the form of an id (not whether such a job exists)."""
     return _PATTERN.fullmatch(text) is not None
 
 
 def new_id() -> str:
-    """Return a fresh id, later in order than ids made in earlier milliseconds."""
+    """Return a new id that sorts after ids made in earlier milliseconds."""
     return encode(uuid_utils.uuid7().int)
 
 
 def new_ids(count: int) -> list[str]:
-    """Return `count` consecutive fresh ids in ascending order."""
+    """Return `count` consecutive new ids in ascending order."""
     return ids_from(new_id(), count)
 
 
@@ -61,5 +61,5 @@ def ids_from(first: str, count: int) -> list[str]:
 
 
 def ids_behind(first: str, offset: int, count: int) -> list[str]:
-    """Return `count` consecutive ids, beginning `offset` behind `first`."""
+    """Return `count` consecutive ids, beginning `offset` after `first`."""
     return ids_from(encode(decode(first) + offset), count)

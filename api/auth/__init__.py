@@ -1,1 +1,1 @@
-"""Who calls, and what they may do."""
+"""Authentication and authorization of requests."""

@@ -1,7 +1,7 @@
-"""Who may be spoken to, and from where: the Host allow-list and the check for requests from foreign web pages.
+"""The Host allow-list and the check for requests from other sites' pages.
 
 A page on any site can make the browser send requests here, and can let its own name point to this machine (DNS
-rebinding). The first is told by Origin and Sec-Fetch-Site, the second by Host. Both checks hold for every method.
+rebinding). Origin and Sec-Fetch-Site reveal the first, Host the second. Both checks apply to all methods.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ def host_name(authority: str) -> str | None:
 
 
 class HostList:
-    """The names that this API answers to, with any port."""
+    """The host names that this API accepts, with any port."""
 
     def __init__(self, settings: Settings) -> None:
         named = (settings.host, *settings.allowed_hosts)
@@ -32,12 +32,12 @@ class HostList:
         name = host_name(authority)
         if name is None:
             return False
-        # Whoever listens on all addresses is reached by any of them, and an address can't be rebound.
+        # A server on all addresses is reached by any of them, and an address can't be rebound.
         return name in self._names or (self._any_address and _address(name) is not None)
 
 
 def same_origin(origin: str | None, fetch_site: str | None, authority: str) -> bool:
-    """Tell whether a request comes from no web page, or from a page of this very server."""
+    """Return whether a request comes from this server's own page, or not from a web page."""
     if fetch_site is not None and fetch_site not in _OWN_FETCH:
         return False
     if origin is None:

@@ -1,4 +1,4 @@
-"""The two pages for people: a greeting at `/` and the reference at `/docs`. No scripts, nothing from elsewhere."""
+"""The two HTML pages: a greeting at `/` and the reference at `/docs`. No scripts, no external resources."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ _HEADERS: Final = {
 
 
 async def index(request: Request) -> Response:
-    """Greet a browser with a page, anything else with links."""
+    """Return a greeting page to browsers, links to other clients."""
     if "text/html" not in request.headers.get("accept", ""):
         links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health"}
         return schemas.json_response({"name": "workron", "version": __version__} | links)
@@ -47,7 +47,7 @@ def _greeting() -> bytes:
 
 
 async def docs(request: Request) -> Response:
-    """Show the OpenAPI document to people."""
+    """Return the OpenAPI document as an HTML page."""
     state = request.app.state
     if not hasattr(state, "reference"):  # anybody may ask for it: it is written once
         state.reference = _page("Workron API", "".join(_reference(request.app.openapi())))
@@ -55,7 +55,7 @@ async def docs(request: Request) -> Response:
 
 
 async def openapi(request: Request) -> Response:
-    """Answer the OpenAPI document; FastAPI's own answer takes thirty times as long."""
+    """Return the OpenAPI document; FastAPI's own route takes thirty times as long."""
     return Response(orjson.dumps(request.app.openapi()), media_type="application/json")
 
 

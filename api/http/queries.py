@@ -1,4 +1,4 @@
-"""What the queries of several routes have in common."""
+"""Query parameters shared by several routes."""
 
 from typing import Annotated, Any, Final
 

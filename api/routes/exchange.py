@@ -1,4 +1,4 @@
-"""What concerns whole workers: many reports in one call, and who they are."""
+"""Operations of whole workers: registration, and many reports in one call."""
 
 import time
 from dataclasses import replace
@@ -21,7 +21,7 @@ from workron.models.workers import WorkerState
 router = APIRouter(route_class=ScopedRoute, tags=["work"])
 
 REGISTERED_MS: Final = 90_000
-"""After so long, at least, a worker that registered is lost: nobody knows how often it sends heartbeats."""
+"""Minimum silence after which a registered worker counts as lost: its heartbeat interval is unknown."""
 _FAILURES: Final = (
     problems.TOO_LARGE,
     problems.UNSUPPORTED_MEDIA_TYPE,
@@ -38,9 +38,9 @@ _FAILURES: Final = (
     openapi_extra=needs(WORK) | openapi.body(bodies.NewExchange),
 )
 async def exchange(request: Request) -> Response:
-    """Report results, give claims back and claim more in one call; it does not wait.
+    """Report results, release claims and claim more jobs in one call; it does not wait.
 
-    It is safe to repeat: results are told by their fence, claims by `request_id`.
+    It is safe to repeat: results are identified by their fence, claims by `request_id`.
     """
     context = context_of(request)
     sent = await body.required(bodies.NewExchange, request, context.settings.max_body)
@@ -80,7 +80,7 @@ async def exchange(request: Request) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.NewHeartbeats),
 )
 async def heartbeat(request: Request) -> Response:
-    """Tell that a worker lives, renew the leases of all it runs, and learn which to stop."""
+    """Send a worker's heartbeat: renew the leases of all its attempts and return those to stop."""
     context = context_of(request)
     sent = await body.required(bodies.NewHeartbeats, request, context.settings.max_body)
     caller = caller_of(request)
@@ -106,7 +106,7 @@ async def heartbeat(request: Request) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.NewOutputs),
 )
 async def write_outputs(request: Request) -> Response:
-    """Store pieces of what many attempts have written."""
+    """Store output of many attempts."""
     context = context_of(request)
     sent = await body.required(bodies.NewOutputs, request, context.settings.max_body)
     unseen = await queue_rights.unseen(request, context.store, [one.id for one in sent.data])
@@ -126,7 +126,7 @@ async def write_outputs(request: Request) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.NewWorker),
 )
 async def register_worker(request: Request) -> Response:
-    """Make a worker known. It has to tell that it lives by `POST /workers/{id}/heartbeat`."""
+    """Register a worker. It must then send heartbeats to `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
     sent = await body.required(bodies.NewWorker, request, context.settings.max_body)
     info, caller = sent.to_info(_now_ms()), caller_of(request)
@@ -146,7 +146,7 @@ async def register_worker(request: Request) -> Response:
     openapi_extra=needs(WORK),
 )
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
-    """Tell that a registered worker lives; 404: it is not known (any more), and has to register."""
+    """Send the heartbeat of a registered worker; 404: it is unknown (or forgotten) and must register."""
     context = context_of(request)
     known = await queue_rights.see_worker(context.store, caller_of(request), worker_id)
     await context.store.attempts.describe(known.info, _ttl_ms(context.store.policy.lease_ms))

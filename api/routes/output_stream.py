@@ -1,4 +1,4 @@
-"""Output as it is, as plain text as it comes, or as events that say where each piece stands."""
+"""Output as stored, as followed plain text, or as events with positions."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ from workron.models import Output, Piece, Position, output_stream
 
 _RECONNECT_S: Final = 1.0
 _ALIVE_S: Final = 15.0
-"""A stream of events says at least so often that it is alive: the client opens one that does not anew."""
+"""Interval of keep-alives in a stream of events: the client reopens a silent one."""
 _HEADERS: Final = {"content-type": "text/plain", "x-content-type-options": "nosniff"}
 
 
 class StoredOutput(Response):
-    """The output that is there now, from byte `offset` on; the header tells how much was written in all."""
+    """Return the present output from byte `offset` on; a header has the total size."""
 
     def __init__(self, output: Output, offset: int) -> None:
         headers = _HEADERS | {"x-workron-output-total": str(output.total)}
@@ -30,9 +30,9 @@ class StoredOutput(Response):
 
 
 class Follower:
-    """Reads a job's output as it grows, from a position on, attempt after attempt.
+    """Follows a job's output from a position on, attempt after attempt.
 
-    Without a position it begins with byte `offset` of the latest attempt that has written something.
+    Without a position it begins with byte `offset` of the latest attempt with output.
     """
 
     def __init__(self, context: Context, job_id: str, position: Position | None, offset: int) -> None:
@@ -42,15 +42,15 @@ class Follower:
         self._position = position
         self._offset = offset
         self.ended = False
-        """Whether all output was read, and the job had ended by then."""
+        """Whether the job has ended and all its output was read."""
 
     @property
     def position(self) -> Position:
-        """How far it has been read."""
+        """The position up to which it was read."""
         return self._position or Position()
 
     async def pieces(self) -> AsyncGenerator[Piece | None, None]:
-        """Yield what comes, None whenever there is nothing new; while the store is away, wait for it."""
+        """Yield new output, None if there is none; wait while the store is unavailable."""
         with suppress(NotFound):
             while not self.ended:
                 try:
@@ -67,7 +67,7 @@ class Follower:
                     await asyncio.sleep(_RECONNECT_S)
 
     async def _behind(self) -> AsyncGenerator[Piece, None]:
-        """Yield all that stands behind the position: nothing more and a job that has ended mean the end."""
+        """Yield all output after the position; no output of an ended job is the end."""
         while True:
             written = await self._store.outputs.written(self._job_id, self._position)
             if self._position is None and written.fence:
@@ -82,7 +82,7 @@ class Follower:
 
 
 class FollowedOutput(Response):
-    """The output as it comes, until the job has ended, the key is over, the client leaves or the server stops."""
+    """Yield the output until the job has ended, the key expires, the client disconnects or the server stops."""
 
     kept_alive: ClassVar = False
 
@@ -125,7 +125,7 @@ class FollowedOutput(Response):
 
 
 class FollowedEvents(FollowedOutput):
-    """The same as events: a client knows where it stands, that the stream is alive, and when all has come."""
+    """Yield the same as events: with positions, keep-alives and an explicit end."""
 
     kept_alive = True
 
@@ -142,7 +142,7 @@ class FollowedEvents(FollowedOutput):
 
 
 def from_offset(output: Output, offset: int) -> bytes:
-    """Return the output from byte `offset` of all that was written; dropped bytes show as one line saying how many."""
+    """Return the output from byte `offset` of the total on; one line replaces dropped bytes."""
     cut_end = len(output.head) + output.cut
     if offset >= cut_end:
         return output.tail[offset - cut_end :]

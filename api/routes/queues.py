@@ -1,4 +1,4 @@
-"""Changing queues: limits, pauses, purges."""
+"""Queues: limit, pause and purge them."""
 
 from typing import Annotated, Final
 
@@ -19,7 +19,7 @@ router = APIRouter(route_class=ScopedRoute, tags=["system"])
 QueueName = Annotated[str, Path(pattern=QUEUE_PATTERN)]
 _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
 _PURGE_S: Final = 10.0
-"""How long a purge goes on within one request."""
+"""Maximum duration of a purge within one request."""
 
 
 @router.patch(
@@ -30,7 +30,7 @@ _PURGE_S: Final = 10.0
     openapi_extra=needs(ADMIN) | openapi.body(QueueChange),
 )
 async def change_queue(request: Request, queue: QueueName) -> Response:
-    """Set how many jobs of a queue may wait, run, or start in a time; it need not hold jobs yet."""
+    """Set how many jobs of a queue may wait, run, or start per duration; the queue need not exist yet."""
     change = await body.required(QueueChange, request, context_of(request).settings.max_body)
     return await _change(request, queue, change.to_change())
 
@@ -43,7 +43,7 @@ async def change_queue(request: Request, queue: QueueName) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def pause_queue(request: Request, queue: QueueName) -> Response:
-    """Start no more jobs of a queue; what runs goes on. The queue need not be there yet."""
+    """Stop starting jobs of a queue; running jobs continue. The queue need not exist yet."""
     return await _change(request, queue, models.QueueChange(paused=True))
 
 
@@ -55,7 +55,7 @@ async def pause_queue(request: Request, queue: QueueName) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def resume_queue(request: Request, queue: QueueName) -> Response:
-    """Start jobs of a queue again."""
+    """Resume a paused queue."""
     return await _change(request, queue, models.QueueChange(paused=False))
 
 
@@ -67,7 +67,7 @@ async def resume_queue(request: Request, queue: QueueName) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def purge_queue(request: Request, queue: QueueName) -> Response:
-    """Cancel the jobs of a queue that are ready to run (`pending`); with `more` there is some left to do: ask again."""
+    """Cancel the jobs of a queue that are ready to run (`pending`); with `more`, some are left: repeat the request."""
     cancelled, more = await context_of(request).store.purge_queue(queue, within_s=_PURGE_S)
     return schemas.json_response({"cancelled": cancelled, "more": more})
 
@@ -81,7 +81,7 @@ async def purge_queue(request: Request, queue: QueueName) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def delete_queue(request: Request, queue: QueueName) -> Response:
-    """Forget a queue that holds no jobs, and what was set for it."""
+    """Delete an empty queue and its settings."""
     await context_of(request).store.remove_queue(queue)
     return Response(None, 204)
 

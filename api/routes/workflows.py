@@ -1,4 +1,4 @@
-"""Looking at workflows."""
+"""Workflows: read and cancel them."""
 
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ async def get_workflow(request: Request, workflow_id: str) -> Response:
     openapi_extra=needs(SUBMIT),
 )
 async def cancel_workflow(request: Request, workflow_id: str) -> Response:
-    """Cancel all jobs of a workflow that have not ended, but its final one, which runs then."""
+    """Cancel all unfinished jobs of a workflow except its final one, which then runs."""
     if not ids.is_id(workflow_id):
         raise NotFound("workflow", workflow_id)
     await queue_rights.see_workflow(request, context_of(request).store, workflow_id)
@@ -49,7 +49,7 @@ async def cancel_workflow(request: Request, workflow_id: str) -> Response:
 
 
 async def workflow_answer(request: Request, workflow_id: str) -> dict[str, Any]:
-    """Return the document of a workflow, with those of its first jobs that the key sees."""
+    """Return the document of a workflow with its first jobs, limited to the caller's queues."""
     store = context_of(request).store
     await queue_rights.see_workflow(request, store, workflow_id)
     workflow = await store.workflow(workflow_id)

@@ -1,4 +1,4 @@
-"""The documents that the API answers: pydantic models for the OpenAPI document, plain dicts for speed.
+"""The documents that the API returns: pydantic models for the OpenAPI document, plain dicts for speed.
 
 A page of 10,000 jobs is made by the functions here and orjson; the models only describe it, and the tests hold each
 answer against its model.

@@ -1,4 +1,4 @@
-"""API keys and the record, as the API answers them."""
+"""API keys and the audit log, as the API returns them."""
 
 from typing import Any, Literal
 
@@ -8,13 +8,13 @@ from workron.times import rfc3339
 
 
 class ApiKey(Answer):
-    """What is known of a key."""
+    """An API key."""
 
     id: str
     name: str
     scopes: list[Scope]
     queues: list[str] | None
-    """Null: all."""
+    """Null: all queues."""
     state: Literal["active", "expired"]
     created_at: Time
     expires_at: Time | None
@@ -22,7 +22,7 @@ class ApiKey(Answer):
 
 class MadeKey(ApiKey):
     key: str
-    """The key itself: this is the only time that it is shown."""
+    """The key itself; it is shown only once."""
 
 
 class ApiKeyList(Answer):
@@ -30,21 +30,21 @@ class ApiKeyList(Answer):
 
 
 class Entry(Answer):
-    """A request that changed something, or was refused."""
+    """An entry of the audit log: a request that changed something or was rejected."""
 
     id: str
     at: Time
     key: str
-    """Id of the key: `master`, `none` if no key is demanded, or `job ID` for the token of a job."""
+    """Id of the API key; `master`; `none` if no key is required; or `job ID` for a job's token."""
     key_name: str | None
     action: str
     """The `operationId`."""
     target: str | None
-    """What it was done to: names and ids, the first ten."""
+    """Names and ids of the affected objects, at most ten."""
     status: int | None
-    """HTTP status of the answer; null: the client had gone."""
+    """HTTP status of the response; null: the client had disconnected."""
     address: str | None
-    """From where it came."""
+    """Address of the client."""
 
 
 class EntryPage(Answer):

@@ -1,4 +1,4 @@
-"""Bulk actions, as the API answers them."""
+"""Bulk actions, as the API returns them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from workron.times import rfc3339
 
 
 class ActionFilter(Answer):
-    """Which jobs are meant; null: any."""
+    """The filter of a bulk action; null: any value."""
 
     status: Status | None
     queue: str | None
@@ -29,7 +29,7 @@ class Destination(Answer):
 
 
 class BulkAction(Answer):
-    """A bulk action and how far it is."""
+    """A bulk action and its progress."""
 
     id: str
     action: Verb
@@ -40,15 +40,15 @@ class BulkAction(Answer):
     created_at: Time
     finished_at: Time | None
     total: int
-    """Jobs to look at, as far as was known at the beginning."""
+    """Number of jobs to check, as estimated at the beginning."""
     looked: int
-    """Jobs that were looked at."""
+    """Number of jobs checked."""
     matched: int
     done: int
     failed: int
-    """Jobs that matched, but with which it could not be done."""
+    """Number of matching jobs for which the action failed."""
     first_error: str | None
-    """The first of these, and why."""
+    """The first of these failures, with their reasons."""
 
 
 class ActionList(Answer):

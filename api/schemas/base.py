@@ -1,4 +1,4 @@
-"""What the documents have in common."""
+"""The common base of the documents."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any

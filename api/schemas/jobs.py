@@ -1,4 +1,4 @@
-"""Jobs, as the API answers them."""
+"""Jobs, as the API returns them."""
 
 import math
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ class DependencyState(Answer):
     job: str
     when: When
     status: Status | None
-    """The other job's present status; null once it is no longer stored."""
+    """The other job's current status; null once it is deleted."""
     matching: bool
     """Each task of this array waits for the task of its own index in the other."""
 
 
 class Array(Answer):
-    """The tasks of a job. A task that can't start yet has no job of its own, and counts as `pending`."""
+    """The tasks of an array job. A task that can't start yet has no job of its own and counts as `pending`."""
 
     size: int
     max_parallel: int | None
@@ -32,7 +32,7 @@ class Array(Answer):
 
 
 class Task(Answer):
-    """Which task of which job's array it is."""
+    """The array to which a task belongs, and its index."""
 
     array: str
     index: int
@@ -40,14 +40,14 @@ class Task(Answer):
 
 
 class Concurrency(Answer):
-    """Of all jobs with this key at most so many run at once: the limit of the job made last holds."""
+    """Limits how many jobs with this key run concurrently: the limit of the latest job applies."""
 
     key: str
     limit: int
 
 
 class Retry(Answer):
-    """The waits between attempts, as the job has it; null: as it is set for all jobs. Lengths of time are seconds."""
+    """The job's retry policy; null: the default of the scheduler. Durations are in seconds."""
 
     delay: float | None
     factor: float | None
@@ -56,7 +56,7 @@ class Retry(Answer):
 
 
 class Unique(Answer):
-    """A key that one job at a time holds; `ttl` is for how many seconds at most."""
+    """A key that only one job at a time holds, for at most `ttl` seconds."""
 
     key: str
     until: Until
@@ -65,7 +65,7 @@ class Unique(Answer):
 
 
 class Job(Answer):
-    """A job as stored. Times are RFC 3339 in UTC with three decimals, lengths of time are seconds."""
+    """A job as stored. Times are RFC 3339 in UTC with three decimals, durations are in seconds."""
 
     id: str
     run: int
@@ -81,9 +81,9 @@ class Job(Answer):
     tags: list[str]
     metadata: dict[str, Any]
     result: Any
-    """JSON that the command of the last attempt has made."""
+    """JSON result of the last attempt's command."""
     progress: float | str | None
-    """How far the command is, as it said itself."""
+    """Progress, as reported by the command."""
     queue: str
     concurrency: Concurrency | None
     priority: int
@@ -100,9 +100,9 @@ class Job(Answer):
     created_at: Time
     run_at: Time | None
     deadline: Time | None
-    """If it has not ended by then, it fails."""
+    """The job fails unless it has ended by then."""
     expires: Time | None
-    """If it has not started by then, it is cancelled."""
+    """The job is cancelled unless it has started by then."""
     started_at: Time | None
     finished_at: Time | None
     last_heartbeat: Time | None
@@ -112,7 +112,7 @@ class Job(Answer):
     """Null when a signal ended the command."""
     signal: int | None
     error: str | None
-    """What went wrong, with the end of the output."""
+    """Error message, with the end of the output."""
     depends_on: list[str]
     """In a list of jobs, here and in `dependencies`, the first 20."""
     dependencies: list[DependencyState]
@@ -123,18 +123,18 @@ class Job(Answer):
 
 
 class Explanation(Answer):
-    """Why a job is where it is, as of now."""
+    """Why a job has its current status."""
 
     id: str
     status: Status
     reason: Reason | None
     sentence: str
     facts: dict[str, Any]
-    """What the sentence is made of: names and values depend on the status."""
+    """The facts of the sentence: names and values depend on the status."""
 
 
 class JobPage(Answer):
-    """Jobs, and the cursor of the page behind; a page may be short, or empty, although more follow."""
+    """Jobs and the cursor of the next page; a page may be short or empty although more follow."""
 
     data: list[Job]
     next_cursor: str | None
@@ -197,7 +197,7 @@ _NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {
     "dependencies": (),
     "dependency_count": 0,
 }
-"""What all new jobs have in common, in the order of the document."""
+"""Fields with the same value in all new jobs, in the order of the document."""
 
 
 def new_job_document(
@@ -206,7 +206,7 @@ def new_job_document(
     workflow: str | None = None,
     parents: Mapping[str, Status] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What a list says of a job just stored; `parents` has the status of each job that it depends on."""
+    """Return the list entry of a new job; `parents` has the status of each dependency."""
     document = {
         **_NEW,
         "id": job.id,
@@ -286,7 +286,7 @@ def _retry(policy: RetryPolicy | None) -> dict[str, float | None] | None:
 
 
 def _progress(said: str | None) -> float | str | None:
-    """Return a number where it is one."""
+    """Return the progress as a number if it is one."""
     with suppress(TypeError, ValueError):
         number = float(said or "")
         return number if math.isfinite(number) and "_" not in (said or "") else said
@@ -309,14 +309,14 @@ def _due_ms(job: models.NewJob, stored_at_ms: int) -> int | None:
 
 
 def first_status(job: models.NewJob, stored_at_ms: int) -> Status:
-    """Return the status in which a job is stored, if none of those that it depends on has ended."""
+    """Return the status of a new job, assuming that none of its dependencies has ended."""
     if job.depends_on or job.final:
         return Status.BLOCKED
     return Status.SCHEDULED if (_due_ms(job, stored_at_ms) or 0) > stored_at_ms else Status.PENDING
 
 
 def _skip_cause(job: models.Job) -> str | None:
-    """Return what a skipped job waited for in vain, None for others."""
+    """Return which dependency caused a job to be skipped; None for other jobs."""
     if job.status is not Status.SKIPPED or job.caused_by is None:
         return None
     edge = next((edge for edge in job.dependencies if edge.job == job.caused_by), None)

@@ -1,4 +1,4 @@
-"""Schedules, as the API answers them."""
+"""Schedules, as the API returns them."""
 
 from itertools import islice
 from typing import Any, Final
@@ -14,20 +14,20 @@ _SHOWN: Final = 5
 
 
 class NextRun(Answer):
-    """A moment at which a schedule is going to fire."""
+    """A time at which a schedule will fire."""
 
     at: Time
     words: str
-    """As clocks show it in the schedule's time zone."""
+    """Local time in the schedule's time zone."""
 
 
 class ScheduleRun(Answer):
-    """What became of an occurrence; of a row of them that were skipped, missed or refused, the first one's time."""
+    """The outcome of an occurrence; a series of skipped, missed or refused ones is one entry with the first time."""
 
     at: Time
     outcome: RunOutcome
-    """`manual`: somebody asked for it. `skipped`: an earlier one had not ended, or see `error`. `missed`: nobody could
-    start it in time. `refused`: its jobs can't be stored, see `error`."""
+    """`manual`: started by a request. `skipped`: an earlier run was unfinished, or see `error`. `missed`: it could not
+    be started in time. `refused`: its jobs can't be stored, see `error`."""
     count: int
     recorded_at: Time
     job: str | None
@@ -50,9 +50,9 @@ class ScheduleSummary(Answer):
     created_at: Time
     updated_at: Time
     next_run_at: Time | None
-    """null while it is paused."""
+    """Null while it is paused."""
     queued: Time | None
-    """An occurrence that waits for the end of an earlier one."""
+    """An occurrence waiting for the end of an earlier run."""
     counts: dict[RunOutcome, int]
 
 
@@ -60,7 +60,7 @@ class ScheduleState(ScheduleSummary):
     """A schedule with its next 5 runs and its last 20, the newest first."""
 
     job: dict[str, Any] | None
-    """The body of a submission, as it was given."""
+    """The body of a submission, as given."""
     workflow: dict[str, Any] | None
     next_runs: list[NextRun]
     runs: list[ScheduleRun]

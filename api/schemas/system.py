@@ -1,4 +1,4 @@
-"""Queues, workers and the system, as the API answers them."""
+"""Queues, workers and the system, as the API returns them."""
 
 from typing import Any, Literal
 
@@ -18,20 +18,20 @@ class Rate(Answer):
 class Purged(Answer):
     cancelled: int
     more: bool
-    """Others are left: ask again."""
+    """Some jobs are left: repeat the request."""
 
 
 class Queue(Answer):
     name: str
     counts: dict[Status, int]
     max_pending: int | None
-    """Most jobs that may wait in it, its own limit or the one for all queues; null: any number."""
+    """Maximum of waiting jobs, its own or the default of all queues; null: no limit."""
     max_running: int | None
-    """Most jobs of it that may run at once."""
+    """Maximum of running jobs."""
     rate: Rate | None
-    """Most jobs of it that may start in any such time."""
+    """Maximum of jobs started per duration."""
     paused: bool
-    """No more jobs of it are started."""
+    """No jobs of the queue are started."""
 
 
 class QueueList(Answer):
@@ -40,7 +40,7 @@ class QueueList(Answer):
 
 
 class Worker(Answer):
-    """A worker as it described itself with its last heartbeat."""
+    """A worker as described by its last heartbeat."""
 
     id: str
     host: str
@@ -51,19 +51,19 @@ class Worker(Answer):
     running: int
     """Slots in use."""
     jobs: list[str]
-    """Ids of the jobs that it holds, the longest first; at most 100 of them."""
+    """Ids of its running jobs, oldest first; at most 100."""
     started_at: Time
     last_heartbeat: Time
     state: WorkerStatus
-    """`draining`: it claims no more, and ends with its jobs. `lost`: it was silent for longer than its lease; after
-    an hour it is forgotten."""
+    """`draining`: it claims no more jobs and stops after its last job. `lost`: it was silent for longer than its lease;
+    it is forgotten after an hour."""
     exec_addr: str | None
     resources: dict[str, int]
     tags: list[str]
 
 
 class WorkerList(Answer):
-    """Workers by id, and the cursor of the page behind."""
+    """Workers by id, and the cursor of the next page."""
 
     data: list[Worker]
     next_cursor: str | None
@@ -74,7 +74,7 @@ class Alive(Answer):
 
 
 class Server(Answer):
-    """The Redis server as it describes itself; null where it is not allowed to tell."""
+    """The Redis server as it describes itself; null for what our user may not read."""
 
     product: str
     version: str
@@ -87,11 +87,11 @@ class Server(Answer):
 
 class Reaper(Answer):
     last_pass_age: float | None
-    """Seconds since any reaper's last pass; null if there never was one."""
+    """Seconds since the last pass of any reaper; null if there was none."""
 
 
 class History(Answer):
-    """Whether Redis was ever found in an older state than before, by a restart or a failover."""
+    """Whether Redis ever returned to an older state, after a restart or a failover."""
 
     rollbacks: int
     rolled_back_at: Time | None
@@ -99,11 +99,11 @@ class History(Answer):
 
 class Health(Answer):
     status: Literal["ok", "degraded"]
-    """`degraded`: jobs of dead workers are not taken back."""
+    """`degraded`: jobs of lost workers are not recovered."""
     warnings: list[str]
-    """What keeps the system from keeping its promise; empty when all is well."""
+    """Problems that endanger the guarantees; empty if there are none."""
     instance: str
-    """This API process: another one behind the same address, or the next one, has another."""
+    """Id of this API process; each process has another."""
     version: str
     uptime: float
     """Seconds since this API process started."""
@@ -111,9 +111,9 @@ class Health(Answer):
     reaper: Reaper
     history: History
     quarantined: int
-    """Jobs whose keys are damaged: they are passed over."""
+    """Number of jobs whose keys are damaged; they are skipped."""
     due: int
-    """Jobs and timers that wait for their time."""
+    """Number of jobs and timers waiting for their time."""
     running: int
 
 

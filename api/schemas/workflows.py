@@ -1,4 +1,4 @@
-"""Workflows, as the API answers them."""
+"""Workflows, as the API returns them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ WorkflowStatus = Literal["running", "done", "failed"]
 
 
 class Workflow(Answer):
-    """A workflow and its first 1,000 jobs, or 4 MB of them; the others are found by `GET /jobs?workflow=`."""
+    """A workflow and its first 1,000 jobs, or 4 MB of them; `GET /jobs?workflow=` lists all."""
 
     id: str
     name: str | None
     status: WorkflowStatus
-    """`failed`: every job has ended, and one of them as failed or cancelled."""
+    """`failed`: all jobs have ended, at least one of them failed or cancelled."""
     created_at: Time
     size: int
     counts: dict[Status, int]
     on_failure: OnFailure
     stopped: Stopped | None
-    """Why what had not started was cancelled: somebody has cancelled the workflow, or one of its jobs has failed."""
+    """Why unstarted jobs were cancelled: the workflow was cancelled, or one of its jobs failed."""
     stopped_by: str | None
-    """That job."""
+    """Id of the failed job."""
     final: str | None
-    """The job that runs when all others have ended."""
+    """The job that runs after all others have ended."""
     jobs: list[Job]
 
 
@@ -57,7 +57,7 @@ def new_workflow_document(
     stored_at_ms: int,
     most: int,
 ) -> dict[str, Any]:
-    """What `workflow_document` says of a workflow just stored, with its first `most` jobs."""
+    """Return the document of a new workflow, with its first `most` jobs."""
     states = {job.id: first_status(job, stored_at_ms) for job in jobs}
     counts = Counter(states.values())
     return {
@@ -76,7 +76,7 @@ def new_workflow_document(
 
 
 def workflow_status(workflow: models.Workflow) -> WorkflowStatus:
-    """Return how the workflow stands; a skipped job alone is no failure: it may only handle one."""
+    """Return the status of the workflow; skipped jobs alone are not a failure: they may be failure handlers."""
     if not workflow.finished:
         return "running"
     bad = sum(workflow.counts.get(status, 0) for status in (Status.FAILED, Status.CANCELLED))

@@ -1,1 +1,1 @@
-"""What workers ask of the API: claims, long polls, cancels."""
+"""The API's side of workers: claims, long polls, cancels."""

@@ -1,4 +1,4 @@
-"""Cancels on their way to workers that can only ask: one subscription for all of them."""
+"""Cancels for workers that poll over HTTP: one subscription for all of them."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from workron.runtime.signals import happens
 from workron.store.source import RedisSource
 
 _KEPT_S: Final = 30.0
-"""A worker that does not ask again for so long is not waited for; heartbeats tell of cancels too."""
+"""Time after which cancels of a worker that no longer polls are dropped; heartbeats report cancels too."""
 _MOST_KEPT: Final = 1000
 _AGAIN_S: Final = 1.0
 
@@ -25,7 +25,7 @@ class _Box:
 
 
 class CancelBoard:
-    """Keeps the cancels of workers that ask for them, from one question to the next."""
+    """Buffers the cancels of polling workers between their requests."""
 
     def __init__(self, source: RedisSource, stopping: asyncio.Event, outages: OutageWatch) -> None:
         self._source = source
@@ -35,7 +35,7 @@ class CancelBoard:
         self._reading: asyncio.Task[None] | None = None
 
     async def wait(self, worker: str, within_s: float) -> list[tuple[str, int]]:
-        """Return the (job, fence) to cancel as soon as there is one; none after the time, or when the server stops."""
+        """Return the (job, fence) pairs to cancel once there are any; none after a timeout or when the server stops."""
         box = self._boxes.setdefault(worker, _Box())
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())

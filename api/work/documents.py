@@ -1,4 +1,4 @@
-"""The documents that workers get: models for the OpenAPI document, plain dicts for speed."""
+"""The documents returned to workers: models for the OpenAPI document, plain dicts for speed."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,15 +10,15 @@ from workron.models.exchange import Exchanged, Kept
 
 
 class Claim(Job):
-    """A job, and the right to run one attempt of it until its lease ends."""
+    """A job with the right to run one attempt of it until the lease expires."""
 
     attempt: int
     fence: int
     """Grows with every claim; send it with every report."""
     lease_ms: int
-    """Heartbeats renew the lease. Count it from when the claim was asked for."""
+    """Duration of the lease, renewed by heartbeats. It begins with the request for the claim."""
     more: dict[str, Any]
-    """What few jobs need of their worker; empty for most."""
+    """Instructions for special jobs; mostly empty."""
 
 
 class ClaimList(Answer):
@@ -26,12 +26,12 @@ class ClaimList(Answer):
 
 
 class Ended(Answer):
-    """What was made of a report: the job's status after it."""
+    """The result of a report: the job's status after it."""
 
     id: str
     status: Status
     verdict: Literal["accepted", "recorded"]
-    """`recorded`: the same report was accepted before."""
+    """`recorded`: the same report was already accepted."""
 
 
 class Released(Answer):
@@ -50,26 +50,26 @@ class HeldBeat(Answer):
     id: str
     fence: int
     state: Beat
-    """`cancel`: stop the command and report; `lost`: kill it, nobody wants its result."""
+    """`cancel`: stop the command and report; `lost`: kill it, its result is not needed."""
 
 
 class DrainWish(Answer):
     timeout: float | None
-    """Seconds that its jobs may go on; null: as long as it is set to itself."""
+    """Seconds for which its jobs may keep running; null: the worker's own setting."""
 
 
 class Beats(Answer):
     data: list[HeldBeat]
     lease_ms: int
     drain: DrainWish | None
-    """The wish that the worker claims no more, and ends with its jobs; told until it has been taken off the list."""
+    """A request to drain: the worker claims no more jobs and stops after its last one. Repeated until it has left."""
 
 
 class HeldOutput(Answer):
     id: str
     fence: int
     state: Kept
-    """`lost`: the lease is; `full`: there is no room now, send it later, or all from its beginning with the result."""
+    """`lost`: the lease is lost; `full`: no room at present, send it later, or all of it with the result."""
 
 
 class Outputs(Answer):
@@ -84,17 +84,17 @@ class Held(Answer):
 class Cancels(Answer):
     data: list[Held]
     heartbeat: bool
-    """Whether to send the next heartbeat now: its answer says what is wanted."""
+    """Whether to send the next heartbeat now: its response has instructions."""
 
 
 class Parent(Answer):
     id: str
     status: Status | None
-    """Null once it is no longer stored."""
+    """Null once the job is deleted."""
     name: str | None
     result: Any
     left_out: bool
-    """Whether there was no room for its result."""
+    """Whether the result was dropped for lack of room."""
 
 
 class ParentList(Answer):
@@ -109,7 +109,7 @@ class ExchangedResult(Answer):
 
 
 class ShortClaim(Answer):
-    """What is needed to run one attempt of a job."""
+    """All that is needed to run one attempt of a job."""
 
     id: str
     fence: int
@@ -122,16 +122,16 @@ class ShortClaim(Answer):
     env: dict[str, str]
     cwd: str | None
     more: dict[str, Any]
-    """What few jobs need of their worker; empty for most."""
+    """Instructions for special jobs; mostly empty."""
 
 
 class Exchange(Answer):
     results: list[ExchangedResult]
     claims: list[ShortClaim]
     more: bool
-    """There may be more: ask again at once."""
+    """More jobs may be available: repeat the request at once."""
     spent: bool
-    """This request has got claims before, and holds none of them any more: make a new one."""
+    """This request returned claims before and no longer holds any: make a new request."""
     next_due: float | None
     """Seconds until the next scheduled job; null if there is none."""
     lease_ms: int
@@ -171,7 +171,7 @@ def beats_document(held: Sequence[tuple[str, int]], beats: workers.Beats, lease_
 
 
 def cancels_document(cancels: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """What a worker is to hear; a cancel of no job only has it send its heartbeat."""
+    """Instructions for a worker; a cancel without a job only triggers its heartbeat."""
     jobs = [held_document(job_id, fence) for job_id, fence in cancels if job_id]
     return {"data": jobs, "heartbeat": len(jobs) < len(cancels)}
 

@@ -1,1 +1,1 @@
-"""The command line. Modules here import nothing slow at the top: `workron --help` answers in under 0.2 s."""
+"""The command line. Its modules import nothing slow at the top: `workron --help` takes less than 0.2 s."""

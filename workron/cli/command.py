@@ -1,4 +1,4 @@
-"""How every command behaves: integers are exit codes, errors are one line, help ends with examples."""
+"""The behaviour of all commands: integers are exit codes, errors are one line, help ends with examples."""
 
 import errno
 import functools
@@ -41,7 +41,7 @@ class Command(TyperCommand):
             formatter.write_dl([param.get_help_record(ctx) for param in params if not _is_argument(param)])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the signature is typer's
-        """Write the examples as they stand: a wrapped command line can't be copied."""
+        """Write the examples unwrapped: a wrapped command line can't be copied."""
         if self.epilog:
             with formatter.section("Examples"):
                 formatter.write("".join(f"{'':{_LEFT}}{line}\n" for line in self.epilog.splitlines()))
@@ -71,7 +71,7 @@ class Group(TyperGroup):
 
 
 class ListingGroup(Group):
-    """A group that lists when no command is named: `queues -o json` is `queues ls -o json`."""
+    """A group whose default command is `ls`: `queues -o json` is `queues ls -o json`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] != "--help"):
@@ -88,7 +88,7 @@ def _argument_name(param: Any) -> str:
 
 
 def guarded(call: Callable[..., Any], *args: Any) -> int:
-    """Run a command's function and return the exit code, with an error told in one line."""
+    """Run a command's function and return the exit code; print an error in one line."""
     try:
         code = call(*args)
         sys.stdout.flush()
@@ -107,7 +107,7 @@ def guarded(call: Callable[..., Any], *args: Any) -> int:
 
 
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the fields of parameters that are dataclasses be options of the command."""
+    """Turn the fields of dataclass parameters into options of the command."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if name != "return" and is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
@@ -140,7 +140,7 @@ def _field_parameters(group: Any) -> list[inspect.Parameter]:
 
 
 class _PlainConversion:
-    """Turn the words of an option into str, int or one of the choices of an enum."""
+    """Convert the value of an option to str, int or a choice of an enum."""
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
@@ -161,7 +161,7 @@ class _PlainConversion:
 
 
 def _convert_plainly(params: Iterable[Any]) -> list[Any]:
-    """Spare the import of pydantic, which typer would use to turn text into text (0.15 s a call)."""
+    """Avoid the import of pydantic, which typer would use to convert str to str (0.15 s per call)."""
     for param in (plain := list(params)):
         if (descriptor := getattr(param, "type_descriptor", None)) is not None:
             element = get_args(descriptor.annotation)

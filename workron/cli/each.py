@@ -1,4 +1,4 @@
-"""One command for many ids: each has its turn, whatever became of the others."""
+"""One command for many ids: an error of one does not stop the others."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -8,11 +8,11 @@ from workron.cli.options import expand_ids
 from workron.errors import ApiProblem, NotFound
 
 _OF_ONE: Final = frozenset({404, 409, 422})
-"""Answers that concern one id: the others named in the same command still have their turn."""
+"""Errors that concern one id only: the command continues with the others."""
 
 
 class Each:
-    """What `act` answers for each id; one that can't be acted on is told on stderr, and `code` then says so."""
+    """Yields the result of `act` for each id; reports errors on stderr and in `code`."""
 
     def __init__(self, ids: Iterable[str], act: Callable[[str], Any]) -> None:
         self._ids = expand_ids(ids)

@@ -1,4 +1,4 @@
-"""What is known of jobs, printed for people: the table of `ls` and the card of `show`."""
+"""Jobs as text: the table of `ls` and the details of `show`."""
 
 import json
 import shlex
@@ -14,12 +14,12 @@ TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
 
 
 def command_line(job: JobDoc) -> str:
-    """Return the command as one would type it."""
+    """Return the command as typed in a shell."""
     return job["command"] if job["command"] is not None else shlex.join(job["argv"] or ())
 
 
 def ending(job: JobDoc) -> str:
-    """Return how it ended: `exit 1`, `signal 9`, `timeout`, `worker lost` …; empty for what the status says."""
+    """Return how it ended: `exit 1`, `signal 9`, `timeout`, `worker lost` …; empty if the status says it."""
     if job["exit_code"]:
         return f"exit {job['exit_code']}"
     if job["reason"] in {"exit_code", "signal"} and job["signal"] is not None:
@@ -28,7 +28,7 @@ def ending(job: JobDoc) -> str:
 
 
 def standing(job: JobDoc) -> str:
-    """Return the status, or that a running command is being stopped."""
+    """Return the status, or `cancelling` while a running command is being stopped."""
     return "cancelling" if job["status"] == "running" and job["cancel_requested_at"] else job["status"]
 
 
@@ -63,7 +63,7 @@ OUTCOMES: Final = (ID, STATUS, ENDING, TOOK, NAME)
 
 
 def print_job(job: JobDoc) -> None:
-    """Print all there is to know about a job."""
+    """Print all details of a job."""
     heading = f"{job['id']}  {standing(job)}" + (f"  {job['name']}" if job["name"] else "")
     print_card(heading, f"bold {status_style(job['status'])}".strip(), _rows(job))
 
@@ -117,7 +117,7 @@ def _array_rows(job: JobDoc) -> Iterator[tuple[str, str]]:
 
 
 def _retrying(job: JobDoc) -> str:
-    """Return what the job says of its own about being tried again."""
+    """Return the job's own retry policy."""
     policy = job["retry"]
     parts = []
     if policy is not None:

@@ -1,4 +1,4 @@
-"""Times for people: how long ago, how long it took, local clock time."""
+"""Times as text: ages, durations, local time."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -9,12 +9,12 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def parse(moment: str) -> datetime:
-    """Return the time behind RFC 3339 text."""
+    """Return the time of an RFC 3339 text."""
     return datetime.fromisoformat(moment)
 
 
 def length(seconds: float) -> str:
-    """Return a length of time in two units at most: `42ms`, `1.5s`, `12s`, `3m20s`, `2h05m`, `4d02h`."""
+    """Return a duration in at most two units: `42ms`, `1.5s`, `12s`, `3m20s`, `2h05m`, `4d02h`."""
     if seconds < 0.9995:
         return f"{max(seconds, 0) * 1000:.0f}ms"
     if seconds < 9.95:
@@ -30,7 +30,7 @@ def length(seconds: float) -> str:
 
 
 def age(moment: str | None) -> str:
-    """Return how long ago this was, in one unit: `5s`, `3m`, `2h`, `4d`; with a leading + if it is to come."""
+    """Return the age in one unit: `5s`, `3m`, `2h`, `4d`; with a leading + if it is in the future."""
     if moment is None:
         return ""
     seconds = round((datetime.now(UTC) - parse(moment)).total_seconds())
@@ -39,7 +39,7 @@ def age(moment: str | None) -> str:
 
 
 def clock(moment: str) -> str:
-    """Return local date and time with the age behind it."""
+    """Return local date and time, followed by the age."""
     ago = age(moment)
     relative = f"in {ago[1:]}" if ago.startswith("+") else f"{ago} ago"
     return f"{parse(moment).astimezone():%Y-%m-%d %H:%M:%S} ({relative})"

@@ -1,4 +1,4 @@
-"""Text from elsewhere made safe for a terminal: what a job's name or output holds must not steer it."""
+"""Makes untrusted text, such as a job's name or output, safe for a terminal."""
 
 import re
 from collections.abc import Callable
@@ -9,14 +9,14 @@ _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str) -> str:
-    """Return the text in one line, everything invisible written as an escape (`\\x1b`, `\\n`, `\\u202e`)."""
+    """Return the text in one line, invisible characters written as escapes (`\\x1b`, `\\n`, `\\u202e`)."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == _ZERO_WIDTH_JOINER else _escaped(char) for char in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return the text with its line breaks kept, everything else as in `printable`."""
+    """Return the text like `printable`, but with line breaks."""
     return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
 
 
@@ -45,13 +45,13 @@ _LONGEST_SEQUENCE: Final = 4096
 
 
 class TerminalFilter:
-    """Drop from a stream of bytes what would do more to a terminal than print and colour text."""
+    """Removes control sequences from a stream of bytes, except those that colour text."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be shown now; a sequence that is cut by the end of `data` waits for the rest."""
+        """Return the safe bytes; a sequence cut by the end of `data` waits for its rest."""
         data = self._held + data
         self._held = b""
         unfinished = _UNFINISHED.search(data)
@@ -62,5 +62,5 @@ class TerminalFilter:
 
 
 def output_filter(*, terminal: bool) -> Callable[[bytes], bytes]:
-    """Return the function that output passes on its way to stdout: unchanged unless that is a terminal."""
+    """Return the filter for output to stdout: the identity unless stdout is a terminal."""
     return TerminalFilter().feed if terminal else bytes

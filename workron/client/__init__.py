@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import it when it is asked for: not everyone here needs all that it imports."""
+    """Import it on first use: it has imports that not all callers need."""
     if name == "Client":
         from workron.client.client import Client
 

@@ -4,9 +4,9 @@
         job = client.submit({"command": "make report"})
         job = client.job(job["id"], wait_s=30)
 
-A request is sent again while the API can't be reached or answers 503, for up to `patience_s`; while a queue is full,
-for up to `room_patience_s`, by default as long. That is safe: every submission carries an Idempotency-Key, a repeated
-cancel changes nothing, a retry names the run it means.
+A request is retried while the API is unreachable or answers 503, for up to `patience_s`; while a queue is full,
+for up to `room_patience_s`, by default the same. This is safe: every submission has an Idempotency-Key, a repeated
+cancel changes nothing, a retry names its run.
 """
 
 import json
@@ -40,7 +40,7 @@ PAGE: Final = 1000
 
 
 class Client:
-    """One API server. `notify` is told in one line when an outage begins and when it is over."""
+    """A client of one API server. `notify` is called with one line when an outage begins and when it ends."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Client:
         self._transport.close()
 
     def persist(self, patience_s: float = math.inf) -> None:
-        """From now on outlast outages of this length; a client without patience keeps none."""
+        """From now on retry during outages of this duration, unless the client never retries."""
         if self._transport.patience_s:
             self._transport.patience_s = patience_s
 
@@ -90,9 +90,9 @@ class Client:
         return cast(JobDoc, self._get(_path("jobs", job_id), params, timeout_s=wait_s + ANSWER_S))
 
     def jobs(self, *, limit: int | None = None, **filters: str | Sequence[str] | None) -> Iterator[JobDoc]:
-        """Yield jobs, newest first, all or up to `limit`. Filters: status, queue, name, workflow, tag, metadata.KEY.
+        """Yield jobs, newest first, all or at most `limit`. Filters: status, queue, name, workflow, tag, metadata.KEY.
 
-        A page may be empty although more follow: the API looks at a bounded number of jobs for each.
+        A page may be empty although more follow: the API checks a limited number of jobs per page.
         """
         params = {name: value for name, value in filters.items() if value is not None}
         left = limit
@@ -105,22 +105,22 @@ class Client:
             left = None if left is None else left - len(page["data"])
 
     def explain(self, job_id: str) -> ExplanationDoc:
-        """Return why the job is where it is."""
+        """Return why the job has its status."""
         return cast(ExplanationDoc, self._get(_path("jobs", job_id, "explain")))
 
     def cancel(self, job_id: str, tasks: str | None = None, *, cascade: bool = False) -> JobDoc:
-        """Cancel the job as it is now: at once, or by stopping its running command; of an array only some `tasks`.
+        """Cancel the current run of the job, immediately or by stopping its command; or only some tasks of an array.
 
-        `cascade`: with all jobs that depend on it.
+        `cascade`: also cancel all jobs that depend on it.
 
-        The run is named: a request that is delayed on its way, and repeated, never hits a later one.
+        The request names the run: a delayed or repeated request never affects a later one.
         """
         body: dict[str, Any] = {"tasks": tasks} if tasks else {"run": self.job(job_id)["run"]}
         body |= {"cascade": True} if cascade else {}
         return cast(JobDoc, self._post(_path("jobs", job_id, "cancel"), body))
 
     def retry(self, job_id: str, tasks: str | None = None) -> JobDoc:
-        """Start a new run of a job that has ended, or of some of an array's tasks."""
+        """Start a new run of an ended job, or of some of an array's tasks."""
         if tasks:
             return cast(JobDoc, self._post(_path("jobs", job_id, "retry"), {"tasks": tasks}))
         run = self.job(job_id)["run"]
@@ -133,34 +133,34 @@ class Client:
             raise
 
     def delete(self, job_id: str) -> None:
-        """Forget a job that has ended; ApiProblem with status 404 also if a repeat finds it gone."""
+        """Delete a job that has ended; raise ApiProblem with status 404 also if a repeat finds it deleted."""
         self._transport.document("DELETE", _path("jobs", job_id))
 
     def order_action(self, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> ActionDoc:
-        """Order a bulk action; the body is that of `POST /jobs/actions`."""
+        """Start a bulk action; the body is that of `POST /jobs/actions`."""
         return cast(ActionDoc, self._submit("/jobs/actions", body, idempotency_key))
 
     def actions(self) -> list[ActionDoc]:
-        """Return the latest bulk actions, the newest first."""
+        """Return the latest bulk actions, newest first."""
         return cast(list[ActionDoc], self._get("/jobs/actions")["data"])
 
     def action(self, action_id: str) -> ActionDoc:
-        """Return a bulk action with how far it is."""
+        """Return a bulk action with its progress."""
         return cast(ActionDoc, self._get(_path("jobs/actions", action_id)))
 
     def abort_action(self, action_id: str) -> ActionDoc:
-        """End a bulk action where it is."""
+        """Abort a bulk action."""
         return cast(ActionDoc, self._post(_path("jobs/actions", action_id, "abort"), {}))
 
     def output(self, job_id: str) -> Iterator[bytes]:
-        """Yield the output of the latest attempt that there is now."""
+        """Yield the present output of the latest attempt."""
         return self._transport.stream(_path("jobs", job_id, "output"))
 
     def follow_output(self, job_id: str, position: str | None = None) -> Iterator[Event]:
-        """Yield output as it comes, from a position on: an event's, `0:0` for all that is kept.
+        """Yield output as it is written, from the position of an event on; `0:0`: all stored output.
 
-        Without one it begins with the latest attempt. If the last event is no end, the stream has broken off: it
-        goes on from that event's position.
+        Without one it begins with the latest attempt. If the last event is not the end, the stream broke off and
+        can be resumed from that event's position.
         """
         params = {"follow": "true", **({"position": position} if position else {})}
         return self._transport.events(_path("jobs", job_id, "output"), params)
@@ -170,7 +170,7 @@ class Client:
         return cast(WorkflowDoc, self._get(_path("workflows", workflow_id)))
 
     def cancel_workflow(self, workflow_id: str) -> WorkflowDoc:
-        """Cancel all jobs of the workflow that have not ended, but its final one."""
+        """Cancel all unfinished jobs of the workflow except its final one."""
         return cast(WorkflowDoc, self._post(_path("workflows", workflow_id, "cancel"), {}))
 
     def add_jobs(
@@ -185,7 +185,7 @@ class Client:
         yield from self._pages("/queues")
 
     def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
-        """Change what is set for a queue: the body is that of `PATCH /queues/{queue}`."""
+        """Change the settings of a queue; the body is that of `PATCH /queues/{queue}`."""
         sent = {"Content-Type": "application/json"}
         content = _encode(change)
         return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), content=content, headers=sent))
@@ -195,7 +195,7 @@ class Client:
         return cast(QueueDoc, self._post(_queue_path(queue, action), {}))
 
     def purge_queue(self, queue: str) -> int:
-        """Cancel the jobs of a queue that are ready to run; returns how many."""
+        """Cancel the jobs of a queue that are ready to run; return their number."""
         cancelled = 0
         while True:
             answer = self._post(_queue_path(queue, "purge"), {})
@@ -204,7 +204,7 @@ class Client:
                 return cancelled
 
     def delete_queue(self, queue: str) -> None:
-        """Forget a queue that holds no jobs."""
+        """Delete an empty queue."""
         self._transport.document("DELETE", _queue_path(queue))
 
     def put_schedule(self, name: str, schedule: Mapping[str, Any]) -> ScheduleDoc:
@@ -222,36 +222,36 @@ class Client:
         return cast(ScheduleDoc, self._get(_schedule_path(name)))
 
     def delete_schedule(self, name: str) -> None:
-        """Delete a schedule; what it has started goes on."""
+        """Delete a schedule; jobs it has started continue."""
         self._transport.document("DELETE", _schedule_path(name))
 
     def run_schedule(self, name: str, *, idempotency_key: str | None = None) -> ScheduleRunDoc:
-        """Start a schedule's job or workflow once now."""
+        """Start a run of a schedule now."""
         return cast(ScheduleRunDoc, self._submit(_schedule_path(name, "/run"), {}, idempotency_key))
 
     def pause_schedule(self, name: str) -> ScheduleDoc:
-        """Let a schedule fire no more until it is resumed."""
+        """Pause a schedule."""
         return cast(ScheduleDoc, self._post(_schedule_path(name, "/pause"), {}))
 
     def resume_schedule(self, name: str) -> ScheduleDoc:
-        """Let a schedule fire again."""
+        """Resume a schedule."""
         return cast(ScheduleDoc, self._post(_schedule_path(name, "/resume"), {}))
 
     def workers(self) -> list[WorkerDoc]:
-        """Return all workers, those lost within the last hour too."""
+        """Return all workers, including those lost within the last hour."""
         return list(self._pages("/workers"))
 
     def worker(self, worker_id: str) -> WorkerDoc:
-        """Return a worker; ApiProblem with status 404 once it has stopped."""
+        """Return a worker; raise ApiProblem with status 404 once it has stopped."""
         return cast(WorkerDoc, self._get(_worker_path(worker_id)))
 
     def drain(self, worker_id: str, *, timeout_s: float | None = None) -> WorkerDoc:
-        """Have a worker claim no more, let its jobs go on for that time, by default its own, and end."""
+        """Drain a worker: it claims no more jobs, lets its jobs run for the timeout, by default its own, and stops."""
         body = {} if timeout_s is None else {"timeout": timeout_s}
         return cast(WorkerDoc, self._post(_worker_path(worker_id, "/drain"), body))
 
     def create_key(self, body: Mapping[str, Any]) -> MadeKeyDoc:
-        """Make an API key: the body is that of `POST /keys`. No two have one name, so a repeat makes no second one."""
+        """Create an API key; the body is that of `POST /keys`. Names are unique, so a repeat creates no second key."""
         return cast(MadeKeyDoc, self._post("/keys", body))
 
     def keys(self) -> list[KeyDoc]:
@@ -259,11 +259,11 @@ class Client:
         return cast(list[KeyDoc], self._get("/keys")["data"])
 
     def revoke_key(self, key_id: str) -> None:
-        """Have an API key open nothing any more; ApiProblem with status 404 also if a repeat finds it gone."""
+        """Revoke an API key; raise ApiProblem with status 404 also if a repeat finds it revoked."""
         self._transport.document("DELETE", _path("keys", key_id))
 
     def audit(self, *, limit: int | None = None) -> Iterator[AuditDoc]:
-        """Yield what people did, newest first, all that is kept or up to `limit`."""
+        """Yield the audit log, newest first, all of it or at most `limit` entries."""
         params: dict[str, str] = {}
         left = limit
         while left is None or left > 0:
@@ -275,7 +275,7 @@ class Client:
             left = None if left is None else left - len(page["data"])
 
     def health(self) -> HealthDoc:
-        """Return how the system is."""
+        """Return the health of the system."""
         return cast(HealthDoc, self._get("/health"))
 
     def _submit(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Any:
@@ -287,7 +287,7 @@ class Client:
         return self._transport.document("GET", path, params=params, timeout=timeout_s)
 
     def _pages(self, path: str) -> Iterator[Any]:
-        """Yield what all pages of a list have."""
+        """Yield the items of all pages of a list."""
         params = {"limit": str(PAGE)}
         while True:
             page = self._get(path, params)

@@ -1,13 +1,13 @@
-"""The JSON documents of the HTTP API as a client sees them.
+"""The types of the HTTP API's JSON documents, for clients.
 
-Times are RFC 3339 in UTC, lengths of time are seconds.
+Times are RFC 3339 in UTC, durations are in seconds.
 """
 
 from typing import Any, TypedDict
 
 
 class DependencyDoc(TypedDict):
-    """An edge of the graph as the API answers it."""
+    """A dependency as the API returns it."""
 
     job: str
     when: str
@@ -16,7 +16,7 @@ class DependencyDoc(TypedDict):
 
 
 class ArrayDoc(TypedDict):
-    """The tasks of a job, as the API answers them."""
+    """The tasks of a job, as the API returns them."""
 
     size: int
     max_parallel: int | None
@@ -24,7 +24,7 @@ class ArrayDoc(TypedDict):
 
 
 class TaskDoc(TypedDict):
-    """Which task of which job's array a job is."""
+    """The array to which a task belongs, and its index."""
 
     array: str
     index: int
@@ -32,14 +32,14 @@ class TaskDoc(TypedDict):
 
 
 class ConcurrencyDoc(TypedDict):
-    """A concurrency key, and how many jobs with it may run at once."""
+    """A concurrency key, and how many jobs with it may run at a time."""
 
     key: str
     limit: int
 
 
 class RetryDoc(TypedDict):
-    """The waits between attempts; None: as it is set for all jobs."""
+    """Delays between attempts; None: the default of the scheduler."""
 
     delay: float | None
     factor: float | None
@@ -48,7 +48,7 @@ class RetryDoc(TypedDict):
 
 
 class UniqueDoc(TypedDict):
-    """A key that one job at a time holds, and what becomes of others that want it."""
+    """A key that only one job at a time holds, and the policy for other jobs with this key."""
 
     key: str
     until: str
@@ -57,7 +57,7 @@ class UniqueDoc(TypedDict):
 
 
 class JobDoc(TypedDict):
-    """A job as the API answers it."""
+    """A job as the API returns it."""
 
     id: str
     run: int
@@ -104,7 +104,7 @@ class JobDoc(TypedDict):
 
 
 class ExplanationDoc(TypedDict):
-    """Why a job is where it is, in a sentence, and the facts behind it."""
+    """Why a job has its status, as a sentence and as facts."""
 
     id: str
     status: str
@@ -114,7 +114,7 @@ class ExplanationDoc(TypedDict):
 
 
 class ActionDoc(TypedDict):
-    """A bulk action and how far it is."""
+    """A bulk action and its progress."""
 
     id: str
     action: str
@@ -133,7 +133,7 @@ class ActionDoc(TypedDict):
 
 
 class WorkflowDoc(TypedDict):
-    """A workflow as the API answers it, with its first 1,000 jobs."""
+    """A workflow as the API returns it, with its first 1,000 jobs."""
 
     id: str
     name: str | None
@@ -149,14 +149,14 @@ class WorkflowDoc(TypedDict):
 
 
 class RateDoc(TypedDict):
-    """At most so many starts in any time of this length, in seconds."""
+    """A rate: at most `jobs` starts within any period of `per` seconds."""
 
     jobs: int
     per: float
 
 
 class QueueDoc(TypedDict):
-    """A queue, how many jobs it has in each status, and how many may wait (None: any number)."""
+    """A queue, its number of jobs in each status, and its limits (None: no limit)."""
 
     name: str
     counts: dict[str, int]
@@ -167,14 +167,14 @@ class QueueDoc(TypedDict):
 
 
 class NextRunDoc(TypedDict):
-    """A moment at which a schedule is going to fire."""
+    """A time at which a schedule will fire."""
 
     at: str
     words: str
 
 
 class ScheduleRunDoc(TypedDict):
-    """What became of an occurrence of a schedule, or of a row of them."""
+    """The outcome of an occurrence of a schedule, or of a series of them."""
 
     at: str
     outcome: str
@@ -186,7 +186,7 @@ class ScheduleRunDoc(TypedDict):
 
 
 class ScheduleSummaryDoc(TypedDict):
-    """A schedule as it is listed."""
+    """A schedule in a list."""
 
     name: str
     cron: str
@@ -204,7 +204,7 @@ class ScheduleSummaryDoc(TypedDict):
 
 
 class ScheduleDoc(ScheduleSummaryDoc):
-    """A schedule as the API answers it."""
+    """A schedule as the API returns it."""
 
     job: dict[str, Any] | None
     workflow: dict[str, Any] | None
@@ -213,7 +213,7 @@ class ScheduleDoc(ScheduleSummaryDoc):
 
 
 class WorkerDoc(TypedDict):
-    """A worker as it described itself with its last heartbeat; `state` is active, draining or lost."""
+    """A worker as described by its last heartbeat; `state` is active, draining or lost."""
 
     id: str
     host: str
@@ -229,7 +229,7 @@ class WorkerDoc(TypedDict):
 
 
 class KeyDoc(TypedDict):
-    """An API key as the API lists it; `queues` null: all."""
+    """An API key as the API lists it; `queues` null: all queues."""
 
     id: str
     name: str
@@ -241,13 +241,13 @@ class KeyDoc(TypedDict):
 
 
 class MadeKeyDoc(KeyDoc):
-    """A key that was just made, with its text."""
+    """A new key, with its text."""
 
     key: str
 
 
 class AuditDoc(TypedDict):
-    """One request of the record: who, what, to what, and how it was answered."""
+    """An entry of the audit log: the key, operation, targets and status of a request."""
 
     id: str
     at: str
@@ -260,7 +260,7 @@ class AuditDoc(TypedDict):
 
 
 class ServerDoc(TypedDict):
-    """What the Redis server says of itself; null where it is not allowed to say."""
+    """The Redis server's description of itself; null for what our user may not read."""
 
     product: str
     version: str
@@ -272,20 +272,20 @@ class ServerDoc(TypedDict):
 
 
 class ReaperDoc(TypedDict):
-    """When a reaper was last at work, in seconds ago."""
+    """The age of the last pass of a reaper, in seconds."""
 
     last_pass_age: float | None
 
 
 class HistoryDoc(TypedDict):
-    """Whether Redis was ever found in an older state than before."""
+    """Whether Redis ever returned to an older state."""
 
     rollbacks: int
     rolled_back_at: str | None
 
 
 class HealthDoc(TypedDict):
-    """How the system is; `warnings` say what keeps it from keeping its promise."""
+    """The health of the system; `warnings` are problems that endanger its guarantees."""
 
     status: str
     warnings: list[str]

@@ -1,1 +1,1 @@
-"""`workron up`: the processes of one machine, with a server of their own."""
+"""`workron up`: the processes of one machine with an embedded server."""

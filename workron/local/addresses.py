@@ -1,4 +1,4 @@
-"""Where the API listens, and how it is reached from this machine."""
+"""The address of the API, and its URL for this machine."""
 
 import asyncio
 import errno
@@ -12,7 +12,7 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noq
 
 
 async def free_port(host: str, port: int, *, patience_s: float = 0.0) -> int:
-    """Return the port, or a free one for 0, when it can be listened on; StartupError if it is taken for so long."""
+    """Return the port, or a free one for 0, once it is available; raise StartupError if it stays taken."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + patience_s
     while True:
@@ -37,7 +37,7 @@ def _bindable(host: str, port: int) -> int:
 
 
 def local_host(host: str) -> str:
-    """Return where a server that listens on `host` is reached from this machine."""
+    """Return the address by which this machine reaches a server that listens on `host`."""
     return _ANYWHERE.get(host, host)
 
 
@@ -48,7 +48,7 @@ def http_url(host: str, port: int) -> str:
 
 
 async def http_ok(host: str, port: int, path: str) -> bool:
-    """Whether `GET path` is answered with 200, within two seconds."""
+    """Return whether `GET path` returns 200 within two seconds."""
     try:
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""The children of `workron up` as data: what to start, with which environment, and how to see that it is ready."""
+"""The children of `workron up` as data: command, environment, and readiness check."""
 
 import functools
 import os
@@ -15,29 +15,29 @@ from workron.settings import Settings
 _PREFIX: Final = "WORKRON_"
 _SERVICE_GRACE_S: Final = 10.0
 _WORKER_MARGIN_S: Final = 5.0
-"""Beyond its own grace times a worker needs a moment to report what it stopped."""
+"""Time in addition to a worker's own grace times, to report stopped jobs."""
 
 ReadyCheck = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A process that the supervisor keeps running."""
+    """A process kept running by the supervisor."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     stop_order: int = 0
-    """All children of a lower order have ended before this one is told to."""
+    """Children with a lower order are stopped before this one."""
     stop_grace_s: float = _SERVICE_GRACE_S
     """Time from TERM to KILL."""
     ready: ReadyCheck | None = None
     first: bool = False
-    """The next children are started when this one is ready."""
+    """Readiness check: the next children are started when this one is ready."""
 
 
 def specs(settings: Settings, api_key: str | None, *, embedded: bool) -> list[ChildSpec]:
-    """Return api, reaper and, with slots, worker. `settings` name the real port, and the server whoever's it is."""
+    """Return api, reaper and, with slots, worker. `settings` have the real port, and the Redis server in use."""
     shared = environment(settings.model_copy(update={"api_key": None, "api": None, "token": None}))
     with_key = shared | ({f"{_PREFIX}API_KEY": api_key} if api_key else {})
     ready = functools.partial(http_ok, local_host(settings.host), settings.port, "/readyz")
@@ -56,7 +56,7 @@ def _workron(command: str) -> Sequence[str]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return this process's environment with exactly these settings in it (an argv can be read by everyone)."""
+    """Return this process's environment with exactly these settings (an argv is visible to all users)."""
     inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith(_PREFIX)}
     given = {f"{_PREFIX}{name.upper()}": _text(value) for name, value in settings if value is not None}
     return inherited | given

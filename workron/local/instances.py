@@ -1,7 +1,7 @@
-"""What the processes of one user share on one machine: the API key, and which `workron up` are running.
+"""State shared by the processes of one user on one machine: the API key, and the running `workron up`.
 
-Every `up` that is ready keeps a small file in a directory that only its user can read. The commands of the CLI
-find it there, whatever port or data directory that `up` has.
+Every ready `up` keeps a small file in a private directory of its user. The commands of the CLI
+find it there, independent of its port and data directory.
 """
 
 import json
@@ -27,16 +27,16 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """The key of the API, and the file that holds it (None: it was given by the settings)."""
+    """The key of the API, and its file (None: it was given by the settings)."""
 
     value: str
     file: Path | None
 
 
 def api_key(settings: "Settings") -> ApiKey | None:
-    """Return the key that the settings give, else the data directory's own, made at the first call.
+    """Return the key from the settings, otherwise that of the data directory, created at the first call.
 
-    None with `no_auth`. A key that is unusable is a StartupError.
+    None with `no_auth`. Raises StartupError for an unusable key.
     """
     if settings.no_auth:
         return None
@@ -59,7 +59,7 @@ def api_key(settings: "Settings") -> ApiKey | None:
 
 
 def read_key(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
-    """Return the key in a file; StartupError if there is none."""
+    """Return the key in a file; raise StartupError if there is none."""
     try:
         value = read(path).decode("ascii").strip()
     except OSError as error:
@@ -73,7 +73,7 @@ def read_key(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A `workron up` that is ready. `redis` is the URL of its embedded server, None for a server of one's own."""
+    """A ready `workron up`. `redis` is the URL of its embedded server, None for an external server."""
 
     pid: int
     started_at: str
@@ -83,11 +83,11 @@ class Instance:
     data_dir: str
     redis: str | None
     birth: str
-    """Tells the process from a later one with the same pid."""
+    """Distinguishes the process from a later one with the same pid."""
 
 
 def register(instance: Instance) -> Path:
-    """Make the instance known to `find`; returns the file to remove at its end."""
+    """Register the instance for `find`; return the file to remove at its end."""
     directory = _usable_dir()
     path = directory / f"{instance.pid}-{instance.birth.rpartition('/')[2]}.json"
     secure_files.write_file(path, json.dumps(asdict(instance)).encode())
@@ -95,7 +95,7 @@ def register(instance: Instance) -> Path:
 
 
 def find() -> list[Instance]:
-    """Return the running instances of this user, the newest first; forgets those that died."""
+    """Return the running instances of this user, newest first; remove dead ones."""
     found = []
     for directory in filter(secure_files.is_secret_dir, secure_files.shared_dir_candidates()):
         for path in directory.glob("*-*.json"):
@@ -108,7 +108,7 @@ def find() -> list[Instance]:
 
 
 def birth(pid: int) -> str | None:
-    """Return what identifies a running process beyond its pid: boot and start time; None if there is none."""
+    """Return boot and start time of a running process, to identify it despite pid reuse; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -126,7 +126,7 @@ def _read(path: Path) -> Instance | None:
 
 
 def _usable_dir() -> Path:
-    """Return the first of the shared directories that can be had."""
+    """Return the first usable shared directory."""
     problem = StartupError("no directory to announce this instance in")
     for candidate in secure_files.shared_dir_candidates():
         if not candidate.parent.is_dir():

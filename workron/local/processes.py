@@ -1,4 +1,4 @@
-"""Waiting for child processes without a thread, and naming how they ended."""
+"""Waits for child processes without a thread, and formats how they ended."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ _POLL_S: Final = 0.05
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process has ended. It is not reaped yet: its pid, and its group's, can't be used anew."""
+    """Wait until the process has ended. It is not reaped, so its pid and its group's are not reused."""
     if process.returncode is not None:
         return
     try:
@@ -29,7 +29,7 @@ async def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether the process ends in that time."""
+    """Return whether the process ends within that time."""
     try:
         async with asyncio.timeout(seconds):
             await ended(process)
@@ -39,7 +39,7 @@ async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool
 
 
 def how_it_ended(returncode: int) -> str:
-    """Return `exit code 3` or `SIGKILL`, from a return code as `subprocess` gives it."""
+    """Return `exit code 3` or `SIGKILL` for a return code of `subprocess`."""
     if returncode >= 0:
         return f"exit code {returncode}"
     try:

@@ -1,4 +1,4 @@
-"""Directories and files that only their owner can touch."""
+"""Directories and files accessible only to their owner."""
 
 import os
 import secrets
@@ -9,7 +9,7 @@ from workron.errors import StartupError
 
 
 def make_dir(path: Path) -> Path:
-    """Create the directory with mode 0700, and its parents; one that exists is taken as it is."""
+    """Create the directory with mode 0700, and its parents; an existing one is left unchanged."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -19,7 +19,7 @@ def make_dir(path: Path) -> Path:
 
 
 def make_secret_dir(path: Path) -> Path:
-    """Like `make_dir`, but one that exists must be this user's, and closed to all others."""
+    """Like `make_dir`, but an existing one must be this user's, and private."""
     make_dir(path)
     if not is_secret_dir(path):
         raise StartupError(f"{path} is not a directory of this user with mode 0700")
@@ -27,7 +27,7 @@ def make_secret_dir(path: Path) -> Path:
 
 
 def is_secret_dir(path: Path) -> bool:
-    """Whether the path is a directory, not a link to one, that only this user can look into."""
+    """Return whether the path is a private directory of this user, not a link."""
     try:
         found = path.lstat()
     except OSError:
@@ -36,7 +36,7 @@ def is_secret_dir(path: Path) -> bool:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a directory in which others could put a file in place of ours; StartupError says what is wrong with it."""
+    """Raise StartupError for a directory in which other users could replace our file."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
         raise StartupError(f"{path} belongs to another user, who could put an API key of his own there")
@@ -45,7 +45,7 @@ def check_place(path: Path) -> None:
 
 
 def read_own(path: Path) -> bytes:
-    """Return what is in a file of this user that others can't read; StartupError for any other file, and for links."""
+    """Return the content of a private file of this user; raise StartupError for other files, and for links."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         found = os.fstat(fd)
@@ -57,7 +57,7 @@ def read_own(path: Path) -> bytes:
 
 
 def write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Write a file of mode 0600 so that readers see all of it or nothing, also after a crash.
+    """Write a file of mode 0600 atomically, also in case of a crash.
 
     Without `replace` an existing file is kept, and FileExistsError raised.
     """
@@ -85,7 +85,7 @@ def _sync_dir(path: Path) -> None:
 
 
 def shared_dir_candidates() -> list[Path]:
-    """Where processes of one user may meet, the best first; none of them need exist."""
+    """Return candidates for a directory shared by a user's processes, best first; none need exist."""
     candidates = [Path(f"/run/user/{os.geteuid()}/workron"), short_dir()]
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         candidates.insert(0, Path(runtime) / "workron")
@@ -93,5 +93,5 @@ def shared_dir_candidates() -> list[Path]:
 
 
 def short_dir() -> Path:
-    """Return a path short enough to hold Unix sockets, whose paths may have about 100 bytes."""
+    """Return a path short enough for Unix sockets, whose paths may have about 100 bytes."""
     return Path(f"/tmp/workron-{os.geteuid()}")  # noqa: S108 — owner and mode are checked before use

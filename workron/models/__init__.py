@@ -1,6 +1,6 @@
-"""The nouns of Workron: what the store takes and gives. Plain frozen values, no Redis, no HTTP.
+"""The domain model: arguments and results of the store. Plain frozen values, no Redis, no HTTP.
 
-Times are integers in milliseconds since the epoch on the Redis server's clock (`…_at_ms`), lengths of time are
+Times are integers in milliseconds since the epoch on the Redis server's clock (`…_at_ms`), durations are
 milliseconds (`…_ms`). `api/schemas/` turns them into RFC 3339 and seconds.
 """
 

@@ -1,11 +1,11 @@
-"""API keys, and the record of what was done with them."""
+"""API keys and the audit log."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """What a key is good for. `admin` includes the others."""
+    """The scopes of a key. `admin` includes the others."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -15,7 +15,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to be made; `queues` None: all, `ttl_ms` None: for ever."""
+    """A new key; `queues` None: all, `ttl_ms` None: no expiry."""
 
     name: str
     scopes: frozenset[Scope]
@@ -25,7 +25,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is stored of a key: not the key itself, but its SHA-256 in hex."""
+    """A stored key, with its SHA-256 in hex instead of the key itself."""
 
     id: str
     name: str
@@ -35,31 +35,31 @@ class KeyRecord:
     created_at_ms: int
     expires_at_ms: int | None
     expired: bool
-    """By the clock of Redis, when it was read."""
+    """Time of reading it, on Redis' clock."""
     left_ms: int | None
-    """Until it expires; None: never."""
+    """Remaining lifetime; None: no expiry."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One request that changed something, or was refused: who, what, to what, and how it was answered."""
+    """An entry of the audit log: a request that changed something or was rejected."""
 
     id: str
-    """Place in the record."""
+    """Position in the audit log."""
     at_ms: int
     key: str
-    """Id of the key; `master`, `none` (nobody needs one), or `job <id>`."""
+    """Id of the key; `master`, `none` (no key is required), or `job <id>`."""
     name: str
     action: str
     target: str
     status: int
-    """Of HTTP; 0: the client had gone before it was answered."""
+    """HTTP status; 0: the client disconnected before the response."""
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Entries, the newest first."""
+    """Entries, newest first."""
 
     entries: tuple[AuditEntry, ...]
     next_cursor: str | None

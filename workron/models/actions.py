@@ -1,4 +1,4 @@
-"""Bulk actions: what is to be done with all jobs that match, and how far it is."""
+"""Bulk actions on all matching jobs, and their progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Verb(StrEnum):
 
 
 class ActionState(StrEnum):
-    """Where a bulk action is."""
+    """The status of a bulk action."""
 
     RUNNING = "running"
     DONE = "done"
@@ -31,19 +31,19 @@ ACTS_ON: Final[Mapping[Verb, Sequence[Status]]] = {
     Verb.DELETE: tuple(status for status in Status if status in TERMINAL),
     Verb.MOVE: (Status.SCHEDULED, Status.BLOCKED, Status.PENDING),
 }
-"""In which status a job can be for it."""
+"""Statuses of jobs to which each action applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFilter:
-    """Which jobs are meant; None means any. Of times, `…_after` is included and `…_before` is not."""
+    """A filter of jobs; None means any. `…_after` is inclusive, `…_before` exclusive."""
 
     status: Status | None = None
     queue: str | None = None
     name: str | None = None
     workflow: str | None = None
     error: str | None = None
-    """A text that `error` contains."""
+    """Text contained in `error`."""
     tags: Sequence[str] = ()
     """All of them."""
     created_after_ms: int | None = None
@@ -54,7 +54,7 @@ class ActionFilter:
 
 @dataclass(frozen=True, slots=True)
 class NewAction:
-    """A bulk action as ordered. `fingerprint` tells a repeat of the order from another one under its id."""
+    """A new bulk action. `fingerprint` distinguishes a repeated request from another one with the same id."""
 
     id: str
     verb: Verb
@@ -67,7 +67,7 @@ class NewAction:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A bulk action as stored. Of `total` jobs to look at, `looked` have been, of which `matched` did."""
+    """A stored bulk action. Of `total` jobs, `looked` were checked and `matched` matched."""
 
     id: str
     verb: Verb

@@ -1,4 +1,4 @@
-"""Attempts: what a worker claims, and what it reports."""
+"""Attempts: claims of workers, and their reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from workron.models.jobs import Reason, Status
 
 OUTPUT_HEAD: Final = 128 * 1024
 OUTPUT_TAIL: Final = 128 * 1024
-"""Bytes kept of the beginning of an attempt's output, and of its end once it is longer than both together."""
+"""Bytes stored of the beginning of an attempt's output, and of its end if it is longer than both together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run one attempt of a job, until the lease ends."""
+    """The right to run one attempt of a job until the lease expires."""
 
     id: str
     fence: int
@@ -27,49 +27,49 @@ class Claim:
     env: Mapping[str, str]
     cwd: str | None
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What few jobs need: the store passes it through as JSON."""
+    """Data of special jobs, passed through by the store as JSON."""
 
     @property
     def is_suspect(self) -> bool:
-        """Whether workers were lost with this job before, so that it is to run alone."""
+        """Whether workers were lost with this job before, so that it must run alone."""
         return bool(self.more.get("alone"))
 
     @property
     def has_parents(self) -> bool:
-        """Whether the job depends on others, whose results its command may read."""
+        """Whether the job has dependencies, whose results its command may read."""
         return bool(self.more.get("parents"))
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A job that another one depends on, as the other's command is told of it; `status` None: no longer stored."""
+    """A dependency as passed to a job's command; `status` None: no longer stored."""
 
     id: str
     status: Status | None
     name: str | None
     result: Any
     left_out: bool = False
-    """Whether there was no room for its result."""
+    """Whether the result was dropped for lack of room."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputPatch:
-    """A change to the stored output of an attempt: `data` stands at byte `offset` of what is stored.
+    """A change to the stored output of an attempt: `data` is at byte `offset` of the stored bytes.
 
-    What is stored is the first `OUTPUT_HEAD` bytes and, behind them, the last `OUTPUT_TAIL` bytes.
-    `total` counts all bytes that the command wrote so far, stored or not.
+    These are the first `OUTPUT_HEAD` bytes, followed by the last `OUTPUT_TAIL` bytes.
+    `total` counts all bytes written so far, stored or not.
     """
 
     offset: int
     data: bytes
     total: int
     progress: str | None = None
-    """How far the command is, if it has said so since; a patch may have this alone."""
+    """New progress of the command, if any; a patch may have this alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended, as its worker saw it. `reason` is None only for success (exit code 0).
+    """The outcome of an attempt, as seen by its worker. `reason` is None only for success (exit code 0).
 
     `WORKER_LOST` means that the command was killed because the lease could not be kept.
     """
@@ -78,22 +78,22 @@ class Outcome:
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
-    """One paragraph for people: what went wrong and the end of the output; at most 4 KiB."""
+    """Error message with the end of the output; at most 4 KiB."""
     retry_after_ms: int | None = None
-    """The wait before the next attempt that the job itself has asked for."""
+    """Delay before the next attempt, as requested by the command."""
     result: str | None = None
-    """JSON that the command made, at most 64 KiB."""
+    """JSON result of the command, at most 64 KiB."""
     progress: str | None = None
-    """What the command said last of how far it is."""
+    """Last progress reported by the command."""
 
 
 Unfenced = Literal["safe", "always"]
-"""In place of the fence of a report that brings none: the last attempt is meant; `safe`: unless it may be another."""
+"""Replaces a missing fence of a report: it concerns the last attempt; `safe`: only if it is unambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An outcome on its way to the store, with the last piece of the attempt's output."""
+    """An outcome to be reported, with the last part of the attempt's output."""
 
     id: str
     fence: int | Unfenced
@@ -102,7 +102,7 @@ class Result:
 
 
 class Verdict(StrEnum):
-    """What the scheduler made of a result."""
+    """The scheduler's verdict on a result."""
 
     ACCEPTED = "accepted"
     RECORDED = "recorded"
@@ -111,12 +111,12 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     """No such job."""
     BROKEN = "broken"
-    """What Redis holds of the job is damaged."""
+    """The job's data in Redis is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer to one result: the verdict and the job's status after it."""
+    """The response to one result: the verdict and the job's status after it."""
 
     id: str
     verdict: Verdict
@@ -125,12 +125,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Ask for up to `limit` jobs of these queues, the first queue first.
+    """A request for up to `limit` jobs of these queues, in order of priority.
 
-    `request_id` is `<incarnation>:<counter>`: once it has got claims a repeat gets the same, and the counter grows.
-    Where nothing is there the request is parked for `park_ms`, and woken when it may find something; a limit of 0 ends
-    it. `inbox` is the list that brings the worker's name then, None for one of its own. `begins`: the worker says when
-    the command of a job begins that it got alone (`begin`); until then a loss of the worker does not count against the
+    `request_id` is `<incarnation>:<counter>`: a repeat returns the same claims; after claims the counter grows.
+    Without a job the request is parked for `park_ms`, and woken when there may be a job; limit 0 unparks
+    it. `inbox` is the list that receives the worker's name then, None for its own. `begins`: the worker reports when
+    the command of a job that runs alone begins (`begin`); until then a loss of the worker does not count against the
     job.
     """
 
@@ -145,18 +145,18 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer to a claim. Empty and not `more`: there is nothing to do now; look again in `next_due_in_ms`."""
+    """The response to a claim. Empty without `more`: there is no job now; repeat after `next_due_in_ms`."""
 
     claims: tuple[Claim, ...] = ()
     more: bool = False
     next_due_in_ms: int | None = None
     parked: bool = False
     answered: bool = False
-    """Whether the request has got its claims, though none of them may be left: the next one needs another id."""
+    """Whether the request has received its claims, even if none is left: the next request needs a new id."""
 
 
 class Beat(StrEnum):
-    """What a heartbeat found out about one running attempt."""
+    """The response of a heartbeat for one running attempt."""
 
     OK = "ok"
     CANCEL = "cancel"
@@ -165,9 +165,9 @@ class Beat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the output of a job: byte `offset` of all that the attempt with this fence has written.
+    """A position in the output of a job: byte `offset` of all output of the attempt with this fence.
 
-    Fence 0 is before the first attempt whose output is kept.
+    Fence 0 is before the first attempt with stored output.
     """
 
     fence: int = 0
@@ -179,7 +179,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The bytes of an attempt's output from `start` to `end`; `data` None: they were cut out, and can't be had."""
+    """The bytes of an attempt's output from `start` to `end`; `data` None: they were dropped."""
 
     fence: int
     start: int
@@ -189,10 +189,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What stands behind a position: pieces of one attempt, in their order, and the job's status at that moment.
+    """The output after a position: pieces of one attempt in order, and the job's status at that time.
 
-    If the job has ended and there are no pieces, there is no more output. `fence`, `total`: of the attempt that was
-    read, and how many bytes it has written in all.
+    If the job has ended and there are no pieces, there is no more output. `fence`, `total`: the attempt that was
+    read, and its total output in bytes.
     """
 
     status: Status

@@ -1,4 +1,4 @@
-"""What a worker's calls are made of and answered with, whichever way they go: to Redis or to the API."""
+"""Arguments and results of a worker's calls, to Redis or to the API."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,14 +7,14 @@ from typing import Final
 from workron.models import Claimed, Finished
 
 MAX_RESULTS: Final = 150
-"""Results, and claims, in one call."""
+"""Maximum of results, and of claims, in one call."""
 MAX_BEATS: Final = 500
-"""Attempts renewed in one call."""
+"""Maximum of attempts renewed in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The answer to results and a claim. `propagating`: dependents wait for `Upkeep.propagate`."""
+    """The response to results and a claim. `propagating`: dependents wait for `Upkeep.propagate`."""
 
     finished: list[Finished]
     claimed: Claimed
@@ -22,10 +22,10 @@ class Exchanged:
 
 
 class Kept(StrEnum):
-    """What became of a piece of output."""
+    """The outcome of storing output."""
 
     STORED = "stored"
     LOST = "lost"
-    """The attempt does not run any more."""
+    """The attempt is no longer running."""
     FULL = "full"
     """Redis has no room: send it again later."""

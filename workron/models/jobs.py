@@ -12,13 +12,13 @@ DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_ATTEMPTS: Final = 3
 PRIORITIES: Final = range(1, 10)
 EDGES_SHOWN: Final = 20
-"""So many of a job's dependencies are shown in lists of jobs."""
+"""Maximum of a job's dependencies shown in lists of jobs."""
 UNIQUE_MS: Final = 24 * 3600 * 1000
-"""How long a unique key is held at most, unless the job says otherwise."""
+"""Default maximum time for holding a unique key."""
 
 
 class Status(StrEnum):
-    """Where a job is. The last four are terminal."""
+    """The status of a job. The last four are terminal."""
 
     SCHEDULED = "scheduled"
     BLOCKED = "blocked"
@@ -51,7 +51,7 @@ class Reason(StrEnum):
 
 
 class When(StrEnum):
-    """Which end of the parent satisfies an edge."""
+    """Which final status of the parent satisfies an edge."""
 
     DONE = "done"
     FAILED = "failed"
@@ -60,17 +60,17 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """One edge of the graph: wait for `job` to end as `when` says."""
+    """An edge of the graph: wait for `job` to end with status `when`."""
 
     job: str
     when: When = When.DONE
     matching: bool = False
-    """Between arrays of one size: each task waits for the one of its own index."""
+    """Between arrays of the same size: each task waits for the task with its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewArray:
-    """Many tasks of one job, each with its index and its value if there are values; `first` is the id of task 0."""
+    """The tasks of an array job, each with its index and value, if any; `first` is the id of task 0."""
 
     first: str
     size: int
@@ -80,7 +80,7 @@ class NewArray:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A job's tasks and how many of them are in each status; `rest` are not made yet: they wait, and have no status."""
+    """The number of a job's tasks in each status; `rest` are not created yet: they wait, and have no status."""
 
     first: str
     size: int
@@ -91,7 +91,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which task of which job's array this job is."""
+    """The array to which this task belongs, and its index."""
 
     array: str
     index: int
@@ -100,7 +100,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """Of all jobs with this key, whatever their queues, at most so many run at once."""
+    """Limits how many jobs with this key run at a time, in all queues together."""
 
     key: str
     limit: int
@@ -108,25 +108,25 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time: so long after the submission (and after each retry), or the time itself. One of both is set."""
+    """A point in time: a duration after the submission (and each retry), or an absolute time. One of both is set."""
 
     after_ms: int | None = None
     at_ms: int | None = None
 
     def seen_from(self, submitted_at_ms: int) -> int:
-        """Return the time itself."""
+        """Return the absolute time."""
         return submitted_at_ms + self.after_ms if self.after_ms is not None else self.at_ms or 0
 
 
 class Until(StrEnum):
-    """How long a job holds its unique key."""
+    """Until when a job holds its unique key."""
 
     STARTED = "started"
     FINISHED = "finished"
 
 
 class OnConflict(StrEnum):
-    """What becomes of a job whose unique key another one holds."""
+    """The policy for a job whose unique key is held by another job."""
 
     RETURN = "return"
     REJECT = "reject"
@@ -135,7 +135,7 @@ class OnConflict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """A key that one job at a time holds, at most for `ttl_ms`."""
+    """A key that only one job at a time holds, for at most `ttl_ms`."""
 
     key: str
     until: Until = Until.FINISHED
@@ -147,7 +147,7 @@ class Unique:
 class NewJob:
     """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
 
-    Not frozen: that takes 1 µs instead of 0.25, for each of up to 100,000 in a request.
+    Not frozen: that would take 1 µs instead of 0.25, for each of up to 100,000 in a request.
     """
 
     id: str
@@ -169,25 +169,25 @@ class NewJob:
     delay_ms: int | None = None
     run_at_ms: int | None = None
     deadline: Moment | None = None
-    """If it has not ended by then, it is failed."""
+    """The job fails unless it has ended by then."""
     expires: Moment | None = None
-    """If it has not started by then, it is cancelled."""
+    """The job is cancelled unless it has started by then."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     depends_on: Sequence[Dependency] = ()
     final: bool = False
-    """It starts when all other jobs of its workflow have ended."""
+    """The job starts when all other jobs of its workflow have ended."""
     holds: str = ""
-    """A letter for each thing that needs a hand at every step of the job: see `HOLDERS` in `lua/lib/core.lua`."""
+    """A letter for each lifecycle hook of the job: see `HOLDERS` in `lua/lib/core.lua`."""
     key: str | None = None
-    """Id of the API key that it was submitted with, None for the one that needs no Redis."""
+    """Id of the API key with which it was submitted, None for the master key."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """What only the worker needs, and few jobs have: JSON that Redis passes through to the claim."""
+    """Data only for the worker, as JSON passed through Redis to the claim; mostly empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class DependencyState:
-    """An edge as seen from the child: the parent's present status, None when it is no longer stored."""
+    """An edge as seen from the child: the parent's current status, None if it is no longer stored."""
 
     job: str
     when: When
@@ -237,7 +237,7 @@ class Job:
     signal: int | None
     error: str | None
     dependencies: tuple[DependencyState, ...]
-    """In a page of jobs the first ones."""
+    """In a page of jobs only the first ones."""
     dependency_count: int
     caused_by: str | None
     workflow: str | None
@@ -246,7 +246,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to list; None means any."""
+    """A filter for listing jobs; None means any."""
 
     status: Status | None = None
     queue: str | None = None
@@ -261,14 +261,14 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """One page of a listing. It may be empty although more follow: then go on with `next_cursor`."""
+    """One page of a listing. It may be empty although more follow: continue with `next_cursor`."""
 
     jobs: tuple[Job, ...]
     next_cursor: str | None
 
 
 class Cancelled(StrEnum):
-    """What a cancel did."""
+    """The result of a cancel."""
 
     CANCELLED = "cancelled"
     CANCELLING = "cancelling"
@@ -286,9 +286,9 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The ids of a submission, in the order submitted. `repeated`: it was stored before, by the same key.
+    """The ids of a submission, in order. `repeated`: it was already stored with the same key.
 
-    `stored_at_ms` is set for new jobs that depend at most on each other: all there is to know of them follows from it.
+    `stored_at_ms` is set for new jobs that depend at most on each other: their whole state follows from it.
     """
 
     ids: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""How output travels to a client that follows it: as server-sent events, each of which says where it stands.
+"""The format of followed output: server-sent events with positions.
 
     id: <fence>:<offset>
     event: output
     data: {"fence": 1764403200000, "from": 0, "to": 6, "base64": "aGVsbG8K"}
 
-`id` is the position behind the event: a stream that is opened there goes on without a gap and without a repeat. `cut`
-names bytes that were not kept, and `end` says that there will be no more. An event with an `id` alone says only that
+`id` is the position after the event: a stream opened there continues without a gap or a repeat. `cut`
+gives bytes that were dropped, and `end` means that no more follow. An event with only an `id` shows that
 the stream is alive.
 """
 
@@ -23,7 +23,7 @@ POSITION_PATTERN: Final = r"^[0-9]{1,16}:[0-9]{1,16}$"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What comes of a followed output: `data` to print, and the position behind it; or the end of all output."""
+    """An event of followed output: `data` to print, and the position after it; or the end of all output."""
 
     position: str
     data: bytes = b""
@@ -31,12 +31,12 @@ class Event:
 
 
 def cut_line(missing: int) -> bytes:
-    """Return the line that stands for bytes that were not kept."""
+    """Return the line that replaces dropped bytes."""
     return f"\n… {missing:,} bytes cut …\n".encode()
 
 
 def printed(piece: Piece) -> bytes:
-    """Return what people see of a piece."""
+    """Return a piece as text."""
     return cut_line(piece.end - piece.start) if piece.data is None else piece.data
 
 
@@ -61,9 +61,9 @@ def _event(position: Position, kind: str, document: dict[str, Any]) -> bytes:
 
 
 def read_events(chunks: Iterable[bytes]) -> Iterator[Event]:
-    """Yield the events of a stream; of one that breaks off in the middle of an event, those before it.
+    """Yield the complete events of a stream.
 
-    ValueError for what is no such stream.
+    Raises ValueError for invalid data.
     """
     fields: dict[bytes, bytes] = {}
     for line in _lines(chunks):
@@ -89,7 +89,7 @@ def _read(fields: dict[bytes, bytes]) -> Event:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines that are whole, without their ends."""
+    """Yield complete lines, without line breaks."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""How a job is tried again: its own policy, and the line that it is in Redis (see `lua/lib/retries.lua`)."""
+"""A job's retry policy, and its text form in Redis (see `lua/lib/retries.lua`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ _SETTING: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The waits between attempts: `delay_ms` × `factor` for each further one, at most `max_delay_ms`.
+    """Delays between attempts: `delay_ms`, multiplied by `factor` each time, at most `max_delay_ms`.
 
-    The share `jitter` of it is left to chance. None: as it is set for all jobs.
+    The share `jitter` of each delay is random. None: the default of the settings.
     """
 
     delay_ms: int | None = None
@@ -23,7 +23,7 @@ class RetryPolicy:
 
 
 def pack(policy: RetryPolicy | None, only: Sequence[Code], never: Sequence[Code]) -> str:
-    """Return the line of a policy, and the exit codes that are tried again, and those that never are."""
+    """Return the text of a policy with its retried and its never retried exit codes."""
     policy = policy or RetryPolicy()
     numbers = (policy.delay_ms, policy.factor, policy.max_delay_ms, policy.jitter)
     words = " ".join(_SETTING if number is None else f"{number:.12g}" for number in numbers)
@@ -31,7 +31,7 @@ def pack(policy: RetryPolicy | None, only: Sequence[Code], never: Sequence[Code]
 
 
 def unpack(line: str) -> tuple[RetryPolicy | None, tuple[Code, ...], tuple[Code, ...]]:
-    """Return what `pack` was given; ValueError if the line is none of its own."""
+    """Return the arguments of `pack`; raise ValueError for an invalid text."""
     words, only, never = line.split("|")
     delay, factor, max_delay, jitter = (None if word == _SETTING else float(word) for word in words.split())
     policy = RetryPolicy(_whole(delay), factor, _whole(max_delay), jitter)

@@ -9,7 +9,7 @@ from workron.models.jobs import TERMINAL, Status
 
 
 class NoLimit(Enum):
-    """In place of a limit."""
+    """Removes a limit."""
 
     NO_LIMIT = "none"
 
@@ -30,18 +30,18 @@ class WorkerInfo:
     started_at_ms: int
     version: str
     jobs: tuple[str, ...] = ()
-    """The jobs that it holds, the longest first; at most 100 of them."""
+    """Its running jobs, oldest first; at most 100."""
     draining: bool = False
-    """It claims no more, and ends with its last job."""
+    """It claims no more jobs and stops after its last one."""
     exec_addr: str | None = None
-    """Where it says it can be reached; nobody calls it."""
+    """Its address, only for information."""
     resources: Mapping[str, int] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many starts in any time of this length."""
+    """A rate: at most `jobs` starts within any period `per_ms`."""
 
     jobs: int
     per_ms: int
@@ -49,7 +49,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QueueChange:
-    """What to change of a queue; None: nothing, `NO_LIMIT`: take the limit away."""
+    """Changes to a queue; None: no change, `NO_LIMIT`: remove the limit."""
 
     max_pending: "int | NoLimit | None" = None
     max_running: "int | NoLimit | None" = None
@@ -59,7 +59,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue, how many jobs it has in each status, and how many may wait: its own limit or the one for all."""
+    """A queue, its number of jobs in each status, and its limit of waiting jobs: its own or the default."""
 
     name: str
     counts: Mapping[Status, int]
@@ -78,11 +78,11 @@ class QueuePage:
 
 
 class OnFailure(StrEnum):
-    """What a workflow does when one of its jobs has failed."""
+    """The policy of a workflow for failed jobs."""
 
     CONTINUE = "continue"
     STOP = "stop"
-    """It cancels all that has not started."""
+    """It cancels all unstarted jobs."""
 
 
 class Stopped(StrEnum):
@@ -94,7 +94,7 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A workflow and how many of its jobs are in each status."""
+    """A workflow and its number of jobs in each status."""
 
     id: str
     name: str | None
@@ -104,13 +104,13 @@ class Workflow:
     on_failure: OnFailure = OnFailure.CONTINUE
     stopped: Stopped | None = None
     stopped_by: str | None = None
-    """The job that has failed."""
+    """The failed job."""
     final: str | None = None
     """The job that starts when all others have ended."""
     holds: str = ""
-    """What its jobs hold: see `NewJob.holds`."""
+    """Hooks of its jobs: see `NewJob.holds`."""
     key: str | None = None
-    """Id of the API key that it was submitted with, None for the one that needs no Redis."""
+    """Id of the API key with which it was submitted, None for the master key."""
 
     @property
     def finished(self) -> bool:

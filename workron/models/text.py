@@ -1,4 +1,4 @@
-"""Text of commands and users, made safe to show and cut to a size."""
+"""Sanitizes and truncates text of commands and users."""
 
 import re
 from typing import Final
@@ -7,11 +7,11 @@ LONGEST_LINE: Final = 200
 
 _CONTROL: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 _INVISIBLE: Final = re.compile("[\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C1 controls (some terminals obey them), marks that reorder text, and halves of surrogate pairs."""
+"""C1 controls (some terminals obey them), bidirectional marks, and lone surrogates."""
 
 
 def harmless(text: str) -> str:
-    """Return the text with control characters made visible, so that it can't drive a terminal or break an encoder."""
+    """Return the text with control characters made visible, so that it can't control a terminal or break an encoder."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROL)
     return _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text)
 

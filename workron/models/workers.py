@@ -1,4 +1,4 @@
-"""Workers as the scheduler sees them: how they are, and what is wanted of them. Plain frozen values."""
+"""Workers as seen by the scheduler: their status and requests to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,25 +8,25 @@ from workron.models import Beat, WorkerInfo
 
 
 class WorkerStatus(StrEnum):
-    """How a worker is, as far as the scheduler knows."""
+    """The status of a worker, as known to the scheduler."""
 
     ACTIVE = "active"
     DRAINING = "draining"
-    """It was told to stop: it claims no more, and goes when its jobs have ended."""
+    """It was asked to stop: it claims no more jobs and leaves after its last one."""
     LOST = "lost"
-    """It has been silent for longer than its lease. After an hour it is forgotten."""
+    """It was silent for longer than its lease. It is forgotten after an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker as stored: what it said of itself with its last heartbeat, and what that means now."""
+    """A stored worker: its last description of itself, and its current status."""
 
     info: WorkerInfo
     last_heartbeat_at_ms: int
     status: WorkerStatus = WorkerStatus.ACTIVE
 
     def asked_to_drain(self) -> "WorkerState":
-        """Return how it is once it was asked to: a lost one is lost all the same."""
+        """Return the worker after a drain request: a lost one stays lost."""
         return self if self.status is WorkerStatus.LOST else replace(self, status=WorkerStatus.DRAINING)
 
 
@@ -40,14 +40,14 @@ class WorkerPage:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The wish that a worker stops: its jobs may go on for `timeout_ms`, None: as long as it is set to itself."""
+    """A request to stop: the worker's jobs may run for `timeout_ms`, None: the worker's own setting."""
 
     timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """The answer to a heartbeat: how each attempt is, by fence, and whether the worker is to stop."""
+    """The response to a heartbeat: the status of each attempt, by fence, and a drain request, if any."""
 
     attempts: Mapping[int, Beat]
     drain: Drain | None = None

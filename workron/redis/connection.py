@@ -1,7 +1,7 @@
-"""The way to Redis: every client is built here, every redis-py error is translated here.
+"""Connections to Redis: builds all clients, translates all redis-py errors.
 
 redis-py's defaults differ between its constructors: `Redis(host=…)` retries ten times and may apply a command twice,
-`from_url` never retries. Here nothing is left to them: the client itself never retries; `Connection` repeats a call
+`from_url` never retries. These defaults are overridden: the client never retries; `Connection` repeats a call
 that its caller declares safe to repeat.
 """
 
@@ -26,14 +26,14 @@ from workron.redis.topology import place_of, plain_url
 
 SOCKET_TIMEOUT_S: Final = 5.0
 BUDGET_S: Final = 1.8
-"""Longest time that a call takes: with what else a request needs, it is answered within 2 s."""
+"""Maximum duration of a call, so that a request is answered within 2 s."""
 BLOCK_S: Final = SOCKET_TIMEOUT_S - 1
-"""Longest wait of a blocking command: the socket must not time out first."""
+"""Maximum wait of a blocking command: the socket must not time out first."""
 
 LEAST_S: Final = 0.25
 
 GOOD_FOR_S: Final = 15.0
-"""So old a connection may be that only reads: a server that was made a replica answers reads as before."""
+"""Maximum age of a read-only connection: a server that became a replica answers reads as before."""
 
 _AWAY: Final = (
     exceptions.ConnectionError,
@@ -57,14 +57,14 @@ _NOT_BEGUN: Final = (
     exceptions.ReadOnlyError,
     exceptions.BusyLoadingError,
 )
-"""Said before anything of a call was done: it may be made again, whatever it is."""
+"""Errors raised before a call has any effect: any call may be repeated."""
 _DRIVER: Final = DriverInfo()
-"""Made once: left to redis-py, each connection looks up its version anew, which takes 5 ms."""
+"""Created once: otherwise redis-py looks up its version for each connection, which takes 5 ms."""
 _REFUSED: Final = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
 
 def build_client(url: str) -> Redis:
-    """Return a client for any URL of ours that never retries by itself, nor looks for a primary."""
+    """Return a client for a URL that never retries by itself, nor searches for a primary."""
     pool = BlockingConnectionPool.from_url(
         plain_url(url),
         max_connections=16,
@@ -103,14 +103,14 @@ def _translate(error: Exception) -> Exception:
 
 
 def _is_away(answer: Any) -> bool:
-    """Whether a server said that it is busy, loading or a replica for a moment."""
+    """Return whether the error is a server's temporary state: busy, loading or a replica."""
     return isinstance(answer, Exception) and is_outage(_translate(answer))
 
 
 class Connection:
-    """Calls to one Redis server, each within `budget_s` seconds or answered by StoreUnavailable.
+    """Calls to one Redis server; each takes at most `budget_s` seconds or raises StoreUnavailable.
 
-    All share one lane, and so the order in which they were made.
+    All share one lane, which keeps their order.
     """
 
     def __init__(self, client: Redis, *, url: str | None = None, key: str = "", budget_s: float = BUDGET_S) -> None:
@@ -118,7 +118,7 @@ class Connection:
         self._place = None if url is None else place_of(url, client.connection_pool, key)
         self.budget_s = budget_s
         self.waited_s = 0.0
-        """How long its user has waited before it could ask: so much less time has a call, but `LEAST_S` in any case."""
+        """Time already waited, deducted from a call's budget, down to `LEAST_S`."""
         self._lane: Lane | None = None
         self._opening = asyncio.Lock()
         if url is None:  # an injected client (fakeredis) answers as lanes do: replies as they are
@@ -126,7 +126,7 @@ class Connection:
 
     @classmethod
     def open(cls, url: str, *, key: str = "", budget_s: float = BUDGET_S) -> "Connection":
-        """Make ready for the server, or the servers, of a URL; `key` is one of ours, by which a cluster is asked."""
+        """Return a connection for a URL; `key` is one of our keys, to find a cluster's node."""
         try:
             client = build_client(url)
             made = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
@@ -139,7 +139,7 @@ class Connection:
             raise StoreRefused(f"the certificates that the Redis URL names can't be read: {error}") from error
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
-        """Run one command; `repeat` says that running it twice does no harm."""
+        """Run one command; `repeat`: it may run twice."""
         lane = self._lane
         if lane is None or lane.closed:
             return await self._within_budget(lambda: self._execute(command), repeat)
@@ -155,7 +155,7 @@ class Connection:
         return await self._within_budget(lambda: self._execute(command), repeat, spent_s)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Run reading commands in one round trip; the first that is answered with an error is raised."""
+        """Run reading commands in one round trip; raise the first error."""
         answers = await self.each(commands)
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, Exception):
@@ -165,7 +165,7 @@ class Connection:
         return answers
 
     async def each(self, commands: Sequence[Command]) -> list[Any]:
-        """Run them likewise; an error is an item among the answers, unless the next try may spare it."""
+        """Do the same; permanent errors are returned among the replies."""
         if not commands:
             return []
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
@@ -258,9 +258,9 @@ class Connection:
             raise last or StoreUnavailable(f"Redis did not answer within {self.budget_s:g} s") from error
 
     def another(self, budget_s: float | None = None) -> "Connection":
-        """Return one more connection to the same server: what is slow there holds up nothing here.
+        """Return another connection to the same server, for slow calls.
 
-        Whoever asked for it calls `leave` at the end. An injected client (fakeredis) has no lanes, and gets itself.
+        The caller must `leave` it at the end. With an injected client (fakeredis) it is the same connection.
         """
         if self._place is None:
             return self
@@ -279,7 +279,7 @@ class Connection:
                 await connection.leave()
 
     def rest(self) -> None:
-        """Let go of what nobody waits for any more, and of a lane whose server may have become a replica unnoticed."""
+        """Abandon outstanding replies, and a lane whose server may have become a replica unnoticed."""
         lane = self._lane
         if lane is not None and (lane.busy or asyncio.get_running_loop().time() - lane.opened_s > GOOD_FOR_S):
             lane.close()

@@ -114,7 +114,7 @@ class Keys:
         return f"{self.prefix}unique:{key}"
 
     def returned(self, first: str) -> str:
-        """The jobs of a submission that were not stored, with those that held their unique keys."""
+        """The jobs of a submission that were not stored, with the holders of their unique keys."""
         return f"{self.prefix}returned:{first}"
 
     def api_key(self, key_id: str) -> str:

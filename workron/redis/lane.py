@@ -1,10 +1,10 @@
-"""One connection to Redis on which calls are written as they come, and answered in that order.
+"""A multiplexed connection to Redis: calls are written immediately, replies arrive in that order.
 
-A late reply fails its own call: replies come in order, so it is skipped when it comes. A server that says nothing at
-all for so long fails them all: the connection may be half open.
+A late reply fails its own call and is skipped when it arrives. A server that is completely silent
+for this time fails all calls: the connection may be half open.
 
-redis-py opens it (TLS, AUTH, HELLO, SELECT); then its transport is ours. A call its own way costs three times as much:
-a pool, a lock, a retry, two timeouts, and a connection for each call under way.
+redis-py opens it (TLS, AUTH, HELLO, SELECT); then the lane uses its transport. A call of redis-py costs three times as
+much: a pool, a lock, a retry, two timeouts, and a connection per concurrent call.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ _CLOSED: Final = "the connection was closed"
 
 
 class Lane(asyncio.Protocol):
-    """Calls under way on one connection. What breaks it fails them all; after that, open another one."""
+    """The outstanding calls of one connection. A broken connection fails all of them; then open another lane."""
 
     def __init__(self, connection: AbstractConnection, limit_s: float) -> None:
         self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()
-        """Who waits for a reply, and since when, by the loop's clock."""
+        """Outstanding replies with their start times on the loop's clock."""
         self._limit_s = limit_s
         self._watching = False
         self._loop = asyncio.get_running_loop()
         self.opened_s: Final = self._loop.time()
         self.heard_s = -math.inf
-        """When the server was last heard, by the loop's clock."""
+        """Time of the last data from the server, on the loop's clock."""
         self._lost = asyncio.Event()
         self._retired = False
         self.on_push: Callable[[list[bytes] | None], object] | None = None
-        """Is told what the server sends unasked, and None when the connection is gone."""
+        """Receives push messages, and None when the connection is lost."""
         self._beside: Lane | None = None
         self._replies = hiredis.Reader(
             protocolError=RedisError, replyError=connection._parser.parse_error, notEnoughData=_NO_REPLY
@@ -71,7 +71,7 @@ class Lane(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether replies are still to come, wanted or not."""
+        """Whether replies are outstanding, including abandoned ones."""
         return bool(self._asked)
 
     def keep_beside(self, other: "Lane") -> None:
@@ -81,7 +81,7 @@ class Lane(asyncio.Protocol):
             other.close()
 
     def send(self, command: Command) -> asyncio.Future[Any]:
-        """Write a command now; the future brings its reply. Who gives up on the reply need not tell."""
+        """Write a command and return the future of its reply, which may be abandoned."""
         if self.closed:
             raise ConnectionError(_CLOSED)
         packed = hiredis.pack_command(tuple(command))  # type: ignore[arg-type] # it takes the four types of ours
@@ -97,7 +97,7 @@ class Lane(asyncio.Protocol):
         self._loop.call_later(wait_s, self._check)
 
     def _check(self) -> None:
-        """Fail the calls that wait for too long: one timer for all calls, set only while there are any."""
+        """Fail calls that time out: one timer for all calls, set only while there are any."""
         self._watching = False
         if not self._asked:
             return
@@ -120,13 +120,13 @@ class Lane(asyncio.Protocol):
         return TimeoutError(f"no answer within {self._limit_s:g} s")
 
     def retire(self) -> None:
-        """Take no more calls, and close when those under way are answered."""
+        """Accept no more calls, and close after all outstanding replies."""
         self._retired = True
         if not self._asked:
             self.close()
 
     def close(self) -> None:
-        """Close at once: replies under way are lost."""
+        """Close at once: outstanding replies are lost."""
         self._transport.abort()
 
     async def aclose(self) -> None:
@@ -145,7 +145,7 @@ class Lane(asyncio.Protocol):
                     self._answer(reply)
                 elif self.on_push is not None:
                     self.on_push(reply)
-        except RedisError:  # not the protocol: nobody knows any more what answers what
+        except RedisError:  # protocol error: replies can't be assigned to calls any more
             self.close()
         if self._retired and not self._asked:
             self.close()

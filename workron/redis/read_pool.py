@@ -1,8 +1,8 @@
-"""Turns at reading, each on a connection of its own: a slow or large read is nobody else's outage.
+"""A pool of connections for reads, so that a slow or large read does not block other calls.
 
-What is read for people (pages, documents, output) has no part in the lane of claims, results and submissions
-(`connection.py`). There are so many turns, and whoever waits for one in vain is told so: a further page at once would
-only make all of them slower, and take its memory.
+Pages, documents and output are not read on the lane of claims, results and submissions
+(`connection.py`). The pool is limited, and a read without a free connection is rejected: another concurrent page would
+only make all of them slower, and use memory.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ TURNS: Final = 8
 
 
 class Reads:
-    """So many turns at a time; the connections are kept for the next ones."""
+    """Maximum of concurrent reads; the connections are reused."""
 
     def __init__(self, connection: Connection, turns: int = TURNS, *, wait_s: float | None = None) -> None:
         self._connection = connection
@@ -29,9 +29,9 @@ class Reads:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Connection]:
-        """Give a connection to read on; TooManyReads if none is free in time.
+        """Provide a connection for a read; raise TooManyReads if none is free in time.
 
-        At the end nothing more is read on it: what the server still sends of an answer given up is thrown away there.
+        Afterwards replies of an abandoned read are discarded on that connection.
         """
         began_s = time.monotonic()
         await self._wait()
@@ -65,6 +65,6 @@ class Reads:
         return made
 
     async def aclose(self) -> None:
-        """Close the connections; that on which the others were asked for is its owner's."""
+        """Close the pool's connections; the owner closes the original one."""
         for connection in self._made:
             await connection.leave()

@@ -1,9 +1,9 @@
 """The Lua transitions: loaded from `lua/`, one typed method each.
 
 A method takes what the file's header names, in its order, and returns the reply as it is: a list that starts with a
-status word. `Store` gives it meaning. They may be repeated, being idempotent by id, request id or fence — but not
-`retry`, nor a `cancel` that names no run: it could hit the next one. `claim` and `finish` are repeated by who calls
-them, who has to know that a reply was lost.
+status word. `Store` interprets it. Calls may be repeated, being idempotent by id, request id or fence — but not
+`retry`, nor a `cancel` without a run: it could affect the next one. `claim` and `finish` are repeated by their callers,
+which must know that a reply was lost.
 """
 
 import functools
@@ -73,7 +73,7 @@ class Script:
 
 
 class UnknownReply(AssertionError):
-    """A script answers in words that its caller does not know: one of them is of another version."""
+    """A script returned an unknown status word: caller and script have different versions."""
 
     def __init__(self, script: str, reply: Any) -> None:
         super().__init__(f"unknown reply of lua/{script}.lua: {reply!r}")

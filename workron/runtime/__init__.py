@@ -1,1 +1,1 @@
-"""What every long-running process of Workron has: logs, signals, outages."""
+"""Parts of all long-running processes: logs, signals, outages."""

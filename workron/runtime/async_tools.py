@@ -1,4 +1,4 @@
-"""Background tasks: ended for sure, or done whatever becomes of their caller."""
+"""Background tasks that are reliably ended, or completed independent of their caller."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -11,7 +11,7 @@ _AGAIN_S: Final = 0.1
 
 
 async def first_end(main: asyncio.Task[None], others: Iterable[asyncio.Task[None]]) -> None:
-    """Return when `main` has ended, or raise what any of the tasks raises; others may end before."""
+    """Return when `main` has ended, or raise the error of any task; other tasks may end earlier."""
     left = {main, *others}
     while not main.done():
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -20,7 +20,7 @@ async def first_end(main: asyncio.Task[None], others: Iterable[asyncio.Task[None
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """Return what the work returns; None, the work cancelled, if the event is set before that."""
+    """Return the result of the work; cancel it and return None if the event is set first."""
     working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -30,10 +30,10 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | No
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and return when they have ended; what they raise is theirs.
+    """Cancel tasks and return when they have ended; ignore their errors.
 
-    One cancel is not enough: a library may swallow it. Before Python 3.12 `asyncio.wait_for` does, if the cancel comes
-    just when it is done.
+    One cancel is not enough: a library may swallow it. Before Python 3.12 `asyncio.wait_for` does, if it is cancelled
+    at the moment it completes.
     """
     left = list(tasks)  # no set: its order would be another one in each process
     while left:
@@ -41,18 +41,18 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.cancel()
         done, _ = await asyncio.wait(left, timeout=_AGAIN_S)
         for task in done:
-            _ = task.cancelled() or task.exception()  # else asyncio complains that nobody has asked
+            _ = task.cancelled() or task.exception()  # otherwise asyncio logs that it was never retrieved
         left = [task for task in left if task not in done]
 
 
 class Afterwards:
-    """What is to be done even if its caller is cancelled, or has no time to wait for it."""
+    """Work that completes even if its caller is cancelled, or has no time to wait for it."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def do(self, work: Coroutine[Any, Any, None], error: BaseException | None) -> None:
-        """Do it behind an error, and wait for it, unless that is that Redis is away: a second call gets no answer."""
+        """Run cleanup after an error and wait for it, unless Redis is unavailable: a second call would fail, too."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

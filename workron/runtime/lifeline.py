@@ -1,8 +1,8 @@
-"""A child process that must not outlive its parent, even one killed with SIGKILL.
+"""Child processes that must not outlive their parent, even one killed with SIGKILL.
 
 The parent holds the only write end of a pipe; children are given the read end and, when it reports the end of the
-file, stop as if they had got SIGTERM. What else a child shall keep open until it ends comes with it: others see
-by that when the last child is gone.
+file, stop as on SIGTERM. Other descriptors that a child keeps open until it ends show other processes
+when the last child is gone.
 """
 
 import fcntl
@@ -34,19 +34,19 @@ def _stop_at_end_of(fd: int) -> None:
 
 
 class Lifeline:
-    """The parent's side: how to start children, and whether some of an earlier parent are still there."""
+    """The parent's side: how to start children, and whether children of an earlier parent still exist."""
 
     def __init__(self, lock_file: Path, *held: int) -> None:
         self._read, self._write = os.pipe()
         self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         self.leftovers = not _lock(self._lock, fcntl.LOCK_EX)
-        """Whether children of an earlier parent were still ending when this one came."""
+        """Whether children of an earlier parent were still stopping when this one started."""
         _lock(self._lock, fcntl.LOCK_SH)
         self.fds: Final = (self._read, self._lock, *held)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a child's environment must say; its `pass_fds` are `fds`."""
+        """Variables for a child's environment; its `pass_fds` are `fds`."""
         return {_VARIABLE: ",".join(map(str, self.fds))}
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
 """Logging of every process: coloured lines on a terminal, JSON lines elsewhere, always to stderr.
 
-The processes of `workron up` share one stderr. Each line leaves in a single `write`, and is kept short enough
-for a pipe to take it in one piece, so lines never mix. Whatever users put into names and commands is escaped:
-a value can neither start a line of its own nor send codes to a terminal.
+The processes of `workron up` share one stderr. Each line is a single `write`, short enough
+for a pipe to take it atomically, so lines never mix. Names and commands of users are escaped:
+a value can neither start a line nor send control sequences to a terminal.
 """
 
 import json
@@ -21,7 +21,7 @@ from workron.settings import Settings
 
 STDERR: Final = 2
 _PIPE_LINE: Final = 4096
-"""Longest write to a pipe that other writers can't split (PIPE_BUF on Linux)."""
+"""Maximum size of an atomic write to a pipe (PIPE_BUF on Linux)."""
 _LONGEST_LINE: Final = 64 * 1024
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _BARE: Final = re.compile(r"[^\s\"'=\\]+")
@@ -34,7 +34,7 @@ Render = Callable[[Mapping[str, Any]], str]
 
 
 def configure(settings: Settings, process: str) -> None:
-    """Send the logs of this process and its libraries to stderr; `process` stands in every line."""
+    """Send the logs of this process and its libraries to stderr; every line has `process`."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=[
@@ -52,12 +52,12 @@ def configure(settings: Settings, process: str) -> None:
 
 
 def uses_console(settings: Settings) -> bool:
-    """Whether people read the log directly, rather than a program."""
+    """Return whether the log goes to a terminal rather than to a program."""
     return settings.log_format == "console" or (settings.log_format == "auto" and os.isatty(STDERR))
 
 
 def renderer(settings: Settings) -> Render:
-    """Return what turns an event into text, without the line's end."""
+    """Return the renderer of events, without the line's end."""
     if not uses_console(settings):
         return render_json
     colours = os.isatty(STDERR) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -65,7 +65,7 @@ def renderer(settings: Settings) -> Render:
 
 
 def printable(text: str) -> str:
-    """Return the text with everything escaped that could end a line or steer a terminal."""
+    """Return the text with line breaks and control characters escaped."""
     return _UNSAFE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
@@ -113,7 +113,7 @@ def _traceback_lines(event: Mapping[str, Any]) -> Iterable[str]:
 
 
 class _Stamp:
-    """Adds when and where; puts these fields first."""
+    """Adds time and process; puts these fields first."""
 
     def __init__(self, process: str) -> None:
         self._process = process
@@ -159,21 +159,21 @@ def _line_limit() -> int:
 
 
 def write(text: bytes) -> None:
-    """Write to stderr in one piece. A log that nobody reads any more must not stop a process."""
+    """Write to stderr atomically. A closed log must not stop a process."""
     with suppress(OSError):
         while text:
             text = text[os.write(STDERR, text) :]
 
 
 class _Stderr:
-    """The logger at the end of the chain: every level goes the same way."""
+    """The logger at the end of the chain: the same for all levels."""
 
     def __init__(self, *_args: object) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = self.exception = self.log = write
 
 
 class _ToStructlog(logging.Handler):
-    """Hands records of libraries (uvicorn, asyncio) to structlog."""
+    """Forwards records of libraries (uvicorn, asyncio) to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(
@@ -182,7 +182,7 @@ class _ToStructlog(logging.Handler):
 
 
 def _route_stdlib(level: int) -> None:
-    """Take over the root logger: warnings and worse, at debug level more."""
+    """Replace the handlers of the root logger: warnings and errors, at debug level more."""
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
     root.setLevel(logging.INFO if level <= logging.DEBUG else max(level, logging.WARNING))

@@ -1,4 +1,4 @@
-"""Stop signals of a process: the first one asks to finish, a second one to stop now."""
+"""Stop signals of a process: the first one requests a graceful stop, a second one an immediate stop."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_S: Final = 0.5
-"""Signals so close together are one wish: `uv run` and a terminal both deliver a Ctrl-C."""
+"""Signals this close together count as one: `uv run` and a terminal both deliver a Ctrl-C."""
 
 
 class StopSignals:
@@ -17,7 +17,7 @@ class StopSignals:
         self.stopping: Final = asyncio.Event()
         self.now: Final = asyncio.Event()
         self.told = False
-        """Set in the moment of the first signal, before anything that the event loop still has to do."""
+        """Set directly by the first signal, before pending callbacks of the event loop."""
         self._first_at_s = 0.0
         # Under `nohup` the end of the terminal is no reason to stop.
         deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -26,7 +26,7 @@ class StopSignals:
         self._loop: asyncio.AbstractEventLoop
 
     def stop(self) -> None:
-        """Ask to finish, as a first signal does; once asked it changes nothing."""
+        """Request a graceful stop, like the first signal; repeats have no effect."""
         if not self.stopping.is_set():
             self._first_at_s = asyncio.get_running_loop().time()
             self.stopping.set()
@@ -55,7 +55,7 @@ class StopSignals:
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:
-    """Whether the event is set within that time."""
+    """Return whether the event is set within that time."""
     try:
         async with asyncio.timeout(within_s):
             await event.wait()

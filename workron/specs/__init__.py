@@ -1,1 +1,1 @@
-"""What users write as JSON, checked and turned into models."""
+"""What users write as JSON: validation and conversion to models."""

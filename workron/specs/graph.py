@@ -1,4 +1,4 @@
-"""The graph of a workflow: which jobs name which, and an order in which every job stands behind its parents."""
+"""The dependency graph of a workflow, and its topological order: every job after its parents."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ _PLACED: Final = 2
 
 
 def number_names(names: Sequence[str | None]) -> dict[str, int]:
-    """Return the position of each name; a name used twice is refused, jobs without a name are passed over."""
+    """Return the position of each name; raise InvalidRequest for a duplicate name, skip jobs without a name."""
     positions: dict[str, int] = {}
     for position, name in enumerate(names):
         if name is None:
@@ -23,7 +23,7 @@ def number_names(names: Sequence[str | None]) -> dict[str, int]:
 
 
 def topological_order(parents: Sequence[Sequence[int]], labels: Sequence[str]) -> list[int]:
-    """Return all positions so that each stands behind its `parents`; what need not move stays in place.
+    """Return all positions, each after its `parents`; positions that need not move keep their order.
 
     Depth first without recursion, O(jobs + edges). Raises `DependencyCycle` with the labels of the first cycle
     found, each waiting for the next.
@@ -44,7 +44,7 @@ def topological_order(parents: Sequence[Sequence[int]], labels: Sequence[str]) -
 def _place(
     root: int, parents: Sequence[Sequence[int]], labels: Sequence[str], state: bytearray, order: list[int]
 ) -> None:
-    """Append `root` to `order`, behind all its ancestors that are not in it yet."""
+    """Append `root` to `order`, after those of its ancestors that are not in it yet."""
     path = [root]
     unvisited: list[Iterator[int]] = [iter(parents[root])]
     state[root] = _OPEN

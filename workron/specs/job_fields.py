@@ -1,4 +1,4 @@
-"""Groups of a job's fields that belong together: how it is tried again, and what people say about it."""
+"""Groups of related fields of a job: retry policy, concurrency, unique key, labels."""
 
 from typing import Annotated, Any, Final
 
@@ -18,25 +18,25 @@ ExitCodes = Annotated[str, StringConstraints(pattern=f"^{_CODE}-{_CODE}$")]
 
 
 class Concurrency(Body):
-    """Of all jobs with this key, in all queues together, at most `limit` run at once; the others wait in line."""
+    """At most `limit` jobs with this key run at a time, in all queues together; the others wait in order."""
 
     key: Annotated[str, StringConstraints(pattern=_KEY)]
-    """Up to 128 of the characters that names of queues have."""
+    """Up to 128 of the characters allowed in names of queues."""
     limit: Annotated[int, Field(ge=1, le=100_000), or_with_a_point]
-    """The one of the job made last holds for all."""
+    """The limit of the latest job applies to all."""
 
 
 class Retry(Body):
-    """The waits between attempts: `delay`, and `factor` times as long for each further one, at most `max_delay`."""
+    """Delays between attempts: `delay`, then multiplied by `factor` each time, at most `max_delay`."""
 
     delay: Annotated[Seconds, Field(ge=0)] | None = None
-    """Seconds before the second attempt; by default as it is set for all jobs (1 s)."""
+    """Seconds before the second attempt; default: the setting `retry_delay` (1 s)."""
     factor: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] | None = None
-    """2 by default; 1: always the same wait."""
+    """2 by default; 1: constant delay."""
     max_delay: Annotated[Seconds, Field(ge=0)] | None = None
-    """Seconds; by default as it is set for all jobs (an hour), or `delay` if that is longer."""
+    """Seconds; default: the setting `retry_max_delay` (an hour), or `delay` if that is longer."""
     jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    """The share of each wait that is left to chance: 0.5 by default, so that a wait of 8 s takes 4 to 8 s."""
+    """Random share of each delay: 0.5 by default, so that a delay of 8 s becomes 4 to 8 s."""
 
     def to_policy(self) -> RetryPolicy | None:
         policy = RetryPolicy(_ms(self.delay), self.factor, _ms(self.max_delay), self.jitter)
@@ -48,7 +48,7 @@ def _ms(seconds: float | None) -> int | None:
 
 
 def in_order(codes: list[int | str]) -> list[int | str]:
-    """Return exit codes with the lower end of each range first."""
+    """Return exit codes, each range with its lower end first."""
     return [code if isinstance(code, int) else "-".join(sorted(code.split("-"), key=int)) for code in codes]
 
 
@@ -65,17 +65,17 @@ def _keepable(value: Any) -> Any:
 
 
 class Unique(Body):
-    """A key that one job at a time holds."""
+    """A key that only one job at a time holds."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"key": "report:2030-01", "on_conflict": "reject"}]})
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
     until: Until = Until.FINISHED
-    """Held until the job has ended, or only until it is started."""
+    """Hold the key until the job has ended, or only until it starts."""
     on_conflict: OnConflict = OnConflict.RETURN
-    """When another job holds it: answer that one, refuse this one, or cancel that one if it still waits."""
+    """If another job holds the key: return that job, reject this one, or cancel that one if it is still waiting."""
     ttl: SomeSeconds | None = None
-    """Seconds after which the key is free in any case; 24 hours by default."""
+    """Seconds after which the key is released in any case; 24 hours by default."""
 
     def to_unique(self) -> models.Unique:
         ttl_ms = UNIQUE_MS if self.ttl is None else to_ms(self.ttl)

@@ -1,4 +1,4 @@
-"""Jobs of a request put in their places: ids given, names replaced by them, parents first."""
+"""Ordering of a request's jobs: assigns ids, replaces names by ids, puts parents first."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,9 +14,9 @@ _MOST_UNKNOWN: Final = 100
 
 
 def workflow_jobs(new: Sequence[NewJob], known: Mapping[str, str] = MappingProxyType({})) -> list[models.NewJob]:
-    """Return the jobs with fresh ids, each behind those that it depends on, names replaced by ids.
+    """Return the jobs with new ids, each after its dependencies, names replaced by ids.
 
-    `known` are jobs that are stored already, by their names.
+    `known` maps names to jobs that are already stored.
     """
     positions = graph.number_names([job.name for job in new])
     parents = [[positions[name] for name in job.parents() if name in positions] for job in new]
@@ -30,7 +30,7 @@ def workflow_jobs(new: Sequence[NewJob], known: Mapping[str, str] = MappingProxy
 
 
 def known_form(edges: Sequence[Dependency]) -> Sequence[Dependency]:
-    """Refuse what is no job's id by its form alone; whether such a job exists, the store knows."""
+    """Raise UnknownDependency for ids that are malformed; the store checks whether the others exist."""
     if not edges:
         return ()
     unknown = [edge.job for edge in edges if not ids.is_id(edge.job)]

@@ -1,4 +1,4 @@
-"""The scheduler's state in Redis: what can be asked of it and done to it."""
+"""The scheduler's state in Redis, and all operations on it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import it when it is asked for: not everyone here needs all that it imports."""
+    """Import it on first use: it has imports that not all callers need."""
     if name == "Store":
         from workron.store.store import Store
 

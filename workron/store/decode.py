@@ -1,4 +1,4 @@
-"""From Redis' replies to the nouns of `models`."""
+"""Converts Redis' replies to the types of `models`."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -33,13 +33,13 @@ from workron.models.workers import WorkerState, WorkerStatus
 
 Row = Mapping[str, bytes]
 _ROW_BYTES: Final = 1000
-"""What a document has beside its values."""
+"""Size of a job's document without its values."""
 _EDGE_BYTES: Final = 100
 _ANY: Final = retry.unpack(retry.pack(None, (), ()))
 
 
 def text(value: bytes | None) -> str | None:
-    """Text of a field; what is not UTF-8 (a command's output in `error`) is made visible, never an exception."""
+    """Return the text of a field; invalid UTF-8 (a command's output in `error`) is escaped, never an exception."""
     return None if value is None else value.decode("utf-8", "replace")
 
 
@@ -48,24 +48,24 @@ def number(value: bytes | None) -> int | None:
 
 
 def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
-    """Fields of an HGETALL, in either protocol version."""
+    """Return the fields of an HGETALL, in either protocol version."""
     pairs = reply.items() if isinstance(reply, Mapping) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): value for name, value in pairs}
 
 
 def parents_of(fields: Row) -> list[str]:
-    """The jobs that one depends on: there may be 10,000, and they are gone over more than once."""
+    """The dependencies of a job: there may be 10,000, and they are iterated more than once."""
     return [part.partition(":")[0] for part in (text(fields.get("depends_on")) or "").split()]
 
 
 def edges(fields: Row) -> list[Dependency]:
-    """A job's dependencies as submitted: ids with spaces between; `id:when` where not `done`, `id:when=` matching."""
+    """Return dependencies from their text: ids separated by spaces; `id:when` if not `done`, `id:when=` if matching."""
     parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
     return [Dependency(parent, When(when.rstrip("=") or When.DONE), when.endswith("=")) for parent, _, when in parts]
 
 
 def cut(fields: Row, most: int) -> Row:
-    """Return the fields with `most` dependencies and `dependency_count`; as they are if there are no more."""
+    """Return the fields with `most` dependencies and `dependency_count`; unchanged if there are no more."""
     stored = fields.get("depends_on", b"")
     if (count := stored.count(b" ") + 1) <= most:
         return fields
@@ -74,7 +74,7 @@ def cut(fields: Row, most: int) -> Row:
 
 
 def size(fields: Row | None) -> int:
-    """Return about how many bytes a job has in a page."""
+    """Return the approximate size of a job in a page, bytes."""
     if fields is None:
         return _ROW_BYTES
     edges_bytes = _EDGE_BYTES * (fields["depends_on"].count(b" ") + 1) if "depends_on" in fields else 0
@@ -82,7 +82,7 @@ def size(fields: Row | None) -> int:
 
 
 def array(fields: Row, about: Row | None) -> Array | None:
-    """The array of a job, if it has one; `about` is the hash that counts its tasks."""
+    """Return the array of a job, if it has one; `about` is the hash with its task counts."""
     if "array_size" not in fields:
         return None
     about = about or {}
@@ -93,7 +93,7 @@ def array(fields: Row, about: Row | None) -> Array | None:
 
 
 def task(fields: Row, value: str | None = None) -> Task | None:
-    """Which task of which array a job is, if it is one."""
+    """Return the array and index of a task, None for other jobs."""
     if "array" not in fields:
         return None
     job_id, _, index = fields["array"].decode().partition(" ")
@@ -107,7 +107,7 @@ def concurrency(fields: Row) -> Concurrency | None:
 
 
 def timer(fields: Row, name: str) -> int | None:
-    """The moment of a timer; one that counts from the submission is written when the job is in its place."""
+    """Return the time of a timer; one that counts from the submission is stored when the job is in its place."""
     at_ms, after_ms = number(fields.get(f"{name}_at")), number(fields.get(f"{name}_ms"))
     return int(fields["created_at"]) + after_ms if at_ms is None and after_ms is not None else at_ms
 
@@ -128,7 +128,7 @@ def job(
     about_array: Row | None = None,
     value: str | None = None,
 ) -> Job:
-    """`heartbeat` is what its key says (`<worker> <fence> <ms> <lease_ms>`), `parents` the status of each parent."""
+    """Return a job; `heartbeat` is its key's value (`<worker> <fence> <ms> <lease_ms>`), `parents` their statuses."""
     reason = text(fields.get("reason"))
     dependencies = tuple(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
@@ -230,12 +230,12 @@ def _strings(found: Any) -> list[str]:
 
 
 _WRONG_CLOCK_MS: Final = 60_000
-"""A worker that says to have started at a time so far from its first heartbeat has a clock that is wrong."""
+"""Maximum difference of a worker's start time from its first heartbeat: beyond it, its clock is wrong."""
 _ABOUT: Final = frozenset(field.name for field in dataclasses.fields(WorkerInfo))
 
 
 def worker(fields: Row, last_heartbeat_at_ms: int, now_ms: int) -> WorkerState:
-    """A worker, from the hash that its heartbeats write; what one of another version says besides is passed over."""
+    """Return a worker from the hash written by its heartbeats; ignore unknown fields of other versions."""
     described: dict[str, Any] = orjson.loads(fields["about"])
     described |= {name: tuple(described.get(name, ())) for name in ("queues", "jobs", "tags")}
     since_ms = int(fields.get("since", described["started_at_ms"]))
@@ -256,7 +256,7 @@ def counts(fields: Row) -> dict[Status, int]:
 
 
 def queue(name: str, fields: Row, usual_max_pending: bytes | None) -> QueueState:
-    """A queue from its hash, and the limit of waiting jobs for queues that have none of their own."""
+    """Return a queue from its hash and the default limit of waiting jobs."""
     jobs = number(fields.get("rate_jobs"))
     return QueueState(
         name,

@@ -23,7 +23,7 @@ MAX_JOBS: Final = 400
 MAX_EDGES: Final = 200
 MAX_BYTES: Final = 1_000_000
 MAX_QUEUES: Final = MAX_JOBS
-"""Queues whose room is asked for in one call: then there are at least as many chunks as such calls."""
+"""Queues whose room is reserved in one call: then there are at least as many chunks as such calls."""
 
 
 def _depends_on(edges: Sequence[Dependency]) -> str:
@@ -45,7 +45,7 @@ def _timers(job: NewJob) -> Iterator[str]:
 
 
 def fields(job: NewJob) -> list[str | bytes]:
-    """Name, value, … of the job's hash; fields with default values are left out."""
+    """Return name, value, … of the job's hash, without fields with default values."""
     parts: list[str | bytes] = []
     if job.command is not None:
         parts += ("command", job.command)
@@ -112,13 +112,13 @@ def _unique(unique: Unique) -> str:
 
 
 def _more(job: NewJob) -> bytes:
-    """What only the worker needs; `parents`: it has to ask for the results of those that the job depends on."""
+    """Return the data only for the worker; `parents`: it has to read the results of the dependencies."""
     return orjson.dumps({**job.more, "parents": True} if job.depends_on else dict(job.more))
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Jobs as arguments of one call, and how much work they mean."""
+    """Jobs as arguments of one call, and their cost."""
 
     args: list[Arg] = field(default_factory=list)
     jobs: int = 0
@@ -138,7 +138,7 @@ class Chunk:
 
 
 def chunks(jobs: Sequence[NewJob]) -> Iterator[Chunk]:
-    """Cut jobs into calls of bounded work; a job with many edges brings the rest of them in later chunks."""
+    """Split jobs into calls of bounded work; a job with many edges has the rest of them in later chunks."""
     chunk = Chunk()
     for job in jobs:
         job_fields, edges = fields(job), job.depends_on

@@ -1,6 +1,6 @@
-"""Why a job is where it is, and what must happen next: one honest sentence, and the facts behind it.
+"""Explains why a job has its status and what must happen next: one sentence, and the facts behind it.
 
-One function per status. Each reads a bounded number of keys; what it says may be old by the time it is read.
+One function per status. Each reads a bounded number of keys; the explanation may be outdated when it is read.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from workron.store.reader import Reader
 from workron.store.slot_queue import place_in_line
 
 _NAMED: Final = 3
-"""Jobs that a sentence names; the facts have more of them."""
+"""Maximum of jobs named in a sentence; the facts have more of them."""
 _LISTED: Final = 20
 _MOST_CAUSES: Final = 50
 _LOOKED_THROUGH: Final = 10_000
-"""Entries of a list that are looked through for a job's place."""
+"""Maximum of list entries searched for a job's position."""
 _SILENT_REAPER_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A sentence for people, and facts for programs: JSON values by name."""
+    """A sentence, and the facts as JSON values by name."""
 
     job: Job
     sentence: str
@@ -41,7 +41,7 @@ class Explainer:
         self._reader = reader
 
     async def explain(self, job_id: str) -> Explanation:
-        """Return why the job is where it is; NotFound if there is none."""
+        """Return why the job has its status; raise NotFound if there is none."""
         job = await self._reader.job(job_id)
         tell = {
             Status.BLOCKED: self._blocked,
@@ -119,7 +119,7 @@ class Explainer:
         return Explanation(job, f"{where}, which {what}, {free}.", facts)
 
     async def _held(self, queue: QueueState, facts: dict[str, Any]) -> str:
-        """What of the queue's own keeps its jobs from starting; empty if nothing does."""
+        """Return which setting of the queue keeps its jobs from starting; empty if none does."""
         running = queue.counts.get(Status.RUNNING, 0)
         if queue.paused:
             facts["held_by"] = "paused"
@@ -138,7 +138,7 @@ class Explainer:
         return ""
 
     async def _place(self, job: Job) -> tuple[int, bool]:
-        """How many jobs are ahead of it, and whether that is exact: its own list is looked through only so far."""
+        """Return how many jobs are ahead of it, and whether that is exact: its list is searched only up to a limit."""
         before = [priority for priority in PRIORITIES if priority > job.priority]
         own = self._keys.pending(job.queue, job.priority)
         *lengths, at, length = await self._connection.pipeline(
@@ -233,7 +233,7 @@ def _attempts(job: Job) -> str:
 
 
 def _ending(job: Job) -> str:
-    """How the last attempt ended: `exit code 3`, `signal 9`, `timeout`, `a lost worker` …"""
+    """Return how the last attempt ended: `exit code 3`, `signal 9`, `timeout`, `a lost worker` …"""
     if job.reason is Reason.EXIT_CODE:
         return f"exit code {job.exit_code}"
     if job.reason is Reason.SIGNAL:
@@ -243,5 +243,5 @@ def _ending(job: Job) -> str:
 
 
 def _length(length_ms: int) -> str:
-    """A length of time, as exact as one wants to read it."""
+    """Return a duration with readable precision."""
     return format_duration(round(length_ms / 1000, 1) if length_ms < 10_000 else round(length_ms / 1000))

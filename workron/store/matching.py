@@ -1,4 +1,4 @@
-"""Compares jobs with a filter, where no index does."""
+"""Compares jobs with a filter, for filters without an index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from workron.store.decode import Row
 
 
 def matches(row: Row, where: JobFilter) -> bool:
-    """Tell whether a job is one that was asked for, by its hash."""
+    """Return whether a job's hash matches the filter."""
 
     def same(name: str, wanted: str | None, default: str | None = None) -> bool:
         value = row.get(name)

@@ -1,4 +1,4 @@
-"""An occurrence as a submission: under ids of its own, and only as long as its schedule is as it was seen."""
+"""An occurrence as a submission: with ids of its own, and only while its schedule is unchanged."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from workron.store import Store
 from workron.times import rfc3339
 
 SCOPE: Final = "schedule"
-"""Of Idempotency-Keys: `lua/lib/schedules.lua` knows those of schedules by it."""
+"""Prefix of Idempotency-Keys, by which `lua/lib/schedules.lua` recognizes those of schedules."""
 
 
 async def submit(
@@ -28,9 +28,9 @@ async def submit(
     salt: str = "",
     key: str = "-",
 ) -> Submitted:
-    """Store the jobs of an occurrence and move its schedule on, both in one step of Redis or neither.
+    """Store the jobs of an occurrence and advance its schedule, atomically.
 
-    IdempotencyConflict: the schedule is not as it was seen. `salt` tells runs apart that somebody asked for, `key`
+    Raises IdempotencyConflict if the schedule has changed. `salt` distinguishes manual runs, `key`
     their repeats.
     """
     _prepare(work.jobs, schedule, at_ms, await _first_id(store, schedule, at_ms, salt))
@@ -40,7 +40,7 @@ async def submit(
 
 
 async def _first_id(store: Store, schedule: Schedule, at_ms: int, salt: str) -> str:
-    """Return the id of an occurrence's first job; another one if a large submission under it was given up before."""
+    """Return the id of an occurrence's first job; another one if a large submission with it was aborted before."""
     for attempt in count():
         first = first_id(schedule, at_ms, f"{salt} {attempt}")
         if not schedule.definition.is_workflow or not await store.schedules.was_aborted(first):
@@ -49,15 +49,15 @@ async def _first_id(store: Store, schedule: Schedule, at_ms: int, salt: str) -> 
 
 
 def first_id(schedule: Schedule, at_ms: int, salt: str = " 0") -> str:
-    """Return an id that follows from the schedule, as it is, and the occurrence's time alone.
+    """Return an id derived from the current schedule and the occurrence's time.
 
-    Whoever starts the occurrence goes on with what another has staged under it: that must not be of an older version.
+    Another process may continue a staged submission of the occurrence: it must not be of an older version.
     """
     return _derived(f"{schedule.name} {schedule.version} {at_ms}{salt}", at_ms)
 
 
 def _derived(text: str, at_ms: int) -> str:
-    """Return a UUIDv7 of this time, whose random part follows from the text."""
+    """Return a UUIDv7 of this time, whose random part is derived from the text."""
     noise = int.from_bytes(hashlib.sha256(text.encode()).digest()[:10], "big")
     return ids.encode((at_ms % 2**48) << 80 | 7 << 76 | (noise >> 68) << 64 | 2 << 62 | noise % 2**62)
 

@@ -1,4 +1,4 @@
-"""Reads what the attempts of a job have written, together with the job's status: as of one moment."""
+"""Reads the output of a job's attempts together with the job's status, atomically."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ class Outputs:
         self._reads = reads
 
     async def written(self, job_id: str, position: Position | None) -> Written:
-        """Return what stands behind a position, of one attempt; None: of the latest that has written something."""
+        """Return the output after a position, of one attempt; None: of the latest attempt with output."""
         fence, offset = ("", 0) if position is None else (position.fence, position.offset)
         async with self._reads.turn() as connection:
             reply = await self._scripts.follow(job_id, fence, offset, on=connection)
@@ -31,7 +31,7 @@ class Outputs:
                 raise UnknownReply("follow", reply)
 
     async def latest(self, job_id: str) -> Output:
-        """Return all that is stored of the latest attempt that has written something."""
+        """Return the stored output of the latest attempt with output."""
         written = await self.written(job_id, None)
         head, cut, tail = b"", 0, b""
         for piece in written.pieces:
@@ -45,7 +45,7 @@ class Outputs:
 
 
 def _pieces(fence: int, at: int, total: int, size: int, data: bytes) -> Iterator[Piece]:
-    """Yield the bytes of an attempt from `at` to `total`; `size` of all are stored, and `data` is the end of these."""
+    """Yield the bytes of an attempt from `at` to `total`; `size` bytes are stored, `data` is their end."""
     head = min(size, OUTPUT_HEAD) if total > size else total
     tail = total - size + head if total > size else total
     if at < head:

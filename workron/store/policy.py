@@ -1,4 +1,4 @@
-"""The numbers that the transitions are called with."""
+"""The parameters of the transitions."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,18 +8,18 @@ from workron.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The store's share of the settings; lengths of time in milliseconds."""
+    """The store's share of the settings; durations in milliseconds."""
 
     lease_ms: int = 30_000
     pass_ms: int = 1_000
     retry_ms: int = 1_000
     retry_max_ms: int = 3_600_000
     stop_ms: int = 40_000
-    """Time that a command which must end may take to stop, before the reaper ends its lease."""
+    """Time for a command to stop, before the reaper ends its lease."""
     retention_done_ms: int = 86_400_000
     retention_failed_ms: int = 7 * 86_400_000
     max_memory_share: float = 0.8
-    """Of Redis' `maxmemory`; beyond it there is no room for new work."""
+    """Share of Redis' `maxmemory` beyond which there is no room for new work."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:

@@ -1,4 +1,4 @@
-"""Jobs that wait for a slot of their concurrency key: how many have one, and how many are ahead."""
+"""Positions of jobs that wait for a slot of their concurrency key."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,13 +8,13 @@ from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 
 _NAMED: Final = 3
-"""Running jobs that the sentence names; the facts have more of them."""
+"""Maximum of running jobs named in the sentence; the facts have more of them."""
 _LISTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """A place in the line of a key, within a queue: `place` counts from 1. Of those ahead some are in no list: held."""
+    """A position in the waiting line of a key, within a queue: `place` counts from 1."""
 
     key: str
     limit: int
@@ -47,7 +47,7 @@ class InLine:
 
 
 async def place_in_line(connection: Connection, keys: Keys, job: Job) -> InLine | None:
-    """Return where a pending job stands in the line of its key, None if it has none."""
+    """Return the position of a pending job in the waiting line of its key, None if it has none."""
     if job.concurrency is None:
         return None
     key, line = job.concurrency.key, keys.in_line(job.concurrency.key, job.queue)

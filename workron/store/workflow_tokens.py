@@ -1,10 +1,10 @@
-"""Tokens by which the command of a workflow's job may add jobs to its workflow: `$WORKRON_TOKEN`.
+"""Tokens that allow a workflow job's command to add jobs to its workflow: `$WORKRON_TOKEN`.
 
     wf1.<workflow>.<job>.<fence>.<expiry, s>[.<key>].<HMAC-SHA256 of all before, in hex>
 
-The secret is made once and kept in Redis (`token_secret` in `meta`). A token is good while the attempt that it
-names has its lease, and for 30 days at most; it opens its workflow only. `key` is that of a worker which serves some
-queues only: it names it, so that with the token nobody gets beyond them.
+The secret is created once and kept in Redis (`token_secret` in `meta`). A token is valid while the attempt that it
+names has its lease, for at most 30 days and only for its workflow. `key` is the API key of a worker that is limited
+to some queues, so that the token is limited to them, too.
 """
 
 import hashlib
@@ -22,24 +22,24 @@ from workron.store import decode
 _PREFIX: Final = "wf1"
 _LONGEST_S: Final = 30 * 24 * 3600
 _REMEMBERED_S: Final = 60.0
-"""Redis may lose its data and get another secret: it is asked again after this time."""
+"""Redis may lose its data and get another secret: it is read again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token says: an attempt, and the workflow that it may add to."""
+    """The content of a token: an attempt, and the workflow to which it may add jobs."""
 
     workflow: str
     job: str
     fence: str
     key: str | None = None
-    """Id of the API key that the job was submitted with: with the token nobody may do more than with that."""
+    """Id of the API key with which the job was submitted: the token has at most its rights."""
     holder: str | None = None
-    """Id of the API key that the job was claimed with, if that is limited to queues: nor in other queues than that."""
+    """Id of the API key with which the job was claimed, if limited to queues: so is the token."""
 
 
 class Tokens:
-    """Issues and judges the tokens of one namespace."""
+    """Issues and verifies the tokens of one namespace."""
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
@@ -48,7 +48,7 @@ class Tokens:
         self._asked_s = -_REMEMBERED_S
 
     async def equip(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """Return the claims, those of workflows with a token; without it if Redis has no room for the secret."""
+        """Return the claims, with a token for jobs of workflows; without it if Redis has no room for the secret."""
         if not any("workflow" in claim.more for claim in claims):
             return claims
         try:
@@ -60,7 +60,7 @@ class Tokens:
         return tuple(_equipped(claim, secret) if "workflow" in claim.more else claim for claim in claims)
 
     def for_holder(self, claim: Claim, key_id: str) -> Claim:
-        """Return a claim, its token made one that names the key it was claimed with."""
+        """Return a claim with its token bound to the key with which it was claimed."""
         more = dict(claim.more)
         token, secret = more.pop("token", None), self._secret
         if token is not None and secret is not None:
@@ -68,7 +68,7 @@ class Tokens:
         return replace(claim, more=more)
 
     async def judge(self, token: str) -> Grant | None:
-        """Return what a token grants now; None if it is forged, expired, or its attempt does not run any more."""
+        """Return the current rights of a token; None if it is forged, expired, or its attempt is no longer running."""
         parts = token.split(".")
         if len(parts) not in (6, 7) or parts[0] != _PREFIX or not (token.isascii() and parts[4].isdigit()):
             return None
@@ -81,7 +81,7 @@ class Tokens:
         held, about = await self._connection.pipeline(
             [("GET", self._keys.heartbeat(job)), ("HMGET", self._keys.job(job), "key", "array")]
         )
-        if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: nobody knows what it may do
+        if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: its rights are unknown
             return None
         words = (held or b"").decode().split(" ")
         if words[1:2] != [fence]:
@@ -92,7 +92,7 @@ class Tokens:
         return Grant(workflow, job, fence, decode.text(key), *holder)
 
     async def _current(self) -> bytes | None:
-        """Return the secret; None if Redis was set back to a time before it while it was asked."""
+        """Return the secret; None if Redis was rolled back to a time before it during the call."""
         if self._secret is None or time.monotonic() - self._asked_s > _REMEMBERED_S:
             secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
             if secret is None:  # two who make one at once agree on the first
@@ -103,7 +103,7 @@ class Tokens:
 
 
 def is_token(text: str) -> bool:
-    """Whether it has the form of a token, so that it is worth judging."""
+    """Return whether it has the form of a token."""
     return text.startswith(f"{_PREFIX}.")
 
 

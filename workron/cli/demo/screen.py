@@ -1,6 +1,6 @@
-"""What `workron demo` shows: sentences and commands, and below them, on a terminal, how the jobs stand right now.
+"""The output of `workron demo`: sentences and commands, and below them, on a terminal, the current state of the jobs.
 
-Where there is no terminal, each change of a job is a line instead.
+Without a terminal, each change of a job is a line instead.
 """
 
 import textwrap
@@ -27,11 +27,11 @@ _WIDTH: Final = 79
 _READING_S: Final = 1.5
 _BAR: Final = 8
 _LOW: Final = 0.4
-"""Below this part of the lease, its bar is red."""
+"""The bar of a lease is red below this fraction."""
 
 
 class Screen:
-    """The terminal, or whatever stdout is, while the context is open."""
+    """The output on stdout, while the context is open."""
 
     def __init__(self, lease_s: float) -> None:
         self.history: Final[dict[tuple[str, int], str]] = {}
@@ -60,7 +60,7 @@ class Screen:
 
     @property
     def reading_s(self) -> float:
-        """How long to wait where somebody may want to read on."""
+        """How long to pause to let the user read."""
         return _READING_S if self._live else 0
 
     def gap(self) -> None:
@@ -83,12 +83,12 @@ class Screen:
         self._print(Text(f"\n{textwrap.indent(text, ' ' * (_INDENT + 3))}"))
 
     def command(self, *parts: str) -> None:
-        """Show what one could type, on one line or, in parts, on several."""
+        """Show a command to type, on one line or, in parts, on several."""
         line = f" \\\n{'':{_INDENT + 4}}".join(parts)
         self._print(Text.assemble(" " * _INDENT, ("$ ", "dim"), (line, "bold")))
 
     def answer(self, text: str) -> None:
-        """Show what came of a command."""
+        """Show the output of a command."""
         self._print(Text(f"{'':{_INDENT + 2}}{text}", "dim"))
 
     def done(self, sentence: str) -> None:
@@ -98,12 +98,12 @@ class Screen:
         self._mark("✗", "bold red", sentence)
 
     def waiting(self, sentence: str) -> None:
-        """Show what is waited for, where it can be taken back."""
+        """Show what the tour is waiting for, until it is removed again."""
         if self._live:
             self._live.update(Text(f"\n{'':{_INDENT}}{sentence}", "dim"), refresh=True)
 
     def show(self, jobs: Jobs) -> None:
-        """Show how the jobs stand."""
+        """Show the state of the jobs."""
         self._remember(jobs)
         if self._live:
             self._live.update(Group(Text(f"\n  {'─' * (self._width - 4)}", "dim"), *self._table(jobs)), refresh=True)
@@ -114,7 +114,7 @@ class Screen:
                 self._print(Text(f"{'':{_INDENT}}{self._elapsed()}  {name:<8} {self._news(job)}"))
 
     def table(self, jobs: Jobs) -> None:
-        """Print how the jobs stand, to stay."""
+        """Print the state of the jobs permanently."""
         if self._live:
             self._live.update("", refresh=True)
         self._print(Text(""))
@@ -126,7 +126,7 @@ class Screen:
         self._console.print(text, soft_wrap=True)
 
     def _wrapped(self, sentence: str, hang: int = 0) -> list[str]:
-        """Return the lines of a sentence, all but the first indented by so much more."""
+        """Return the lines of a sentence with a hanging indent."""
         return textwrap.wrap(
             sentence,
             self._width,
@@ -145,7 +145,7 @@ class Screen:
         return f"{time.monotonic() - self._since_s:5.1f} s"
 
     def _remember(self, jobs: Jobs) -> None:
-        """Note how earlier attempts ended: a job tells it until its next one is done."""
+        """Remember how earlier attempts ended: a job shows it only until its next attempt is done."""
         for name, job in jobs.items():
             if job["reason"] and job["status"] in {"running", "pending", "scheduled"}:
                 self.history[name, job["attempts"] - (job["status"] == "running")] = ending(job)
@@ -189,7 +189,7 @@ class Screen:
         return Text("waits for a worker" if job["status"] == "pending" else "", "dim")
 
     def _lease(self, job: JobDoc) -> Text:
-        """Return how much of the lease is left; it is full after each heartbeat."""
+        """Return the remaining fraction of the lease; each heartbeat fills it up."""
         left_s = self._lease_s - (_ago_s(job["last_heartbeat"]) if job["last_heartbeat"] else self._lease_s)
         if left_s <= 0:
             return Text("lease is over", "bold red")

@@ -1,11 +1,11 @@
-"""The throw-away stack of `workron demo`: a `workron up` with two workers, alone in a temporary directory.
+"""The temporary stack of `workron demo`: a `workron up` with two workers in a directory of its own.
 
-    HOME/env      to be sourced by a shell: then every command that the tour shows works there
-    HOME/log      what all processes log
-    HOME/data     the data directory; HOME/run is where this `up` announces itself, so that no other command finds it
+    HOME/env      to be sourced by a shell, so that all commands of the tour work there
+    HOME/log      the log of all processes
+    HOME/data     the data directory; this `up` announces itself in HOME/run, so that other commands don't find it
 
-The tour starts it as a process of its own, `python -m workron.cli.demo.stack HOME`, which ends and clears up by itself
-when the tour is gone, even by SIGKILL.
+The tour starts it as a separate process, `python -m workron.cli.demo.stack HOME`, which stops and cleans up by itself
+when the tour has ended, even by SIGKILL.
 """
 
 import json
@@ -63,18 +63,18 @@ Pause = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack whose two workers are there."""
+    """A stack whose two workers are ready."""
 
     home: Path
     url: str
     client: Client
     check: Callable[[], None]
-    """Raises StartupError, with its last words, if the stack has ended."""
+    """Raise StartupError with the end of its log if the stack has ended."""
 
 
 @asynccontextmanager
 async def running(pause: Pause) -> AsyncIterator[Stack]:
-    """Run a stack; nothing of it is left at the end. `pause` waits so many seconds, and may raise to give up."""
+    """Run a stack and remove it at the end. `pause` waits a number of seconds, and may raise to abort."""
     try:
         home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     except OSError as error:
@@ -111,7 +111,7 @@ def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[byt
 
 
 async def _awaited(find: Callable[[], T | None], check: Callable[[], None], pause: Pause) -> T:
-    """Return what `find` returns once that is something."""
+    """Return the first result of `find` that is not None."""
     give_up_at_s = time.monotonic() + _READY_WITHIN_S
     while not (found := find()):
         check()
@@ -122,7 +122,7 @@ async def _awaited(find: Callable[[], T | None], check: Callable[[], None], paus
 
 
 def _announced(home: Path) -> Instance | None:
-    """Return the `up` that announced itself there, which it does once it is ready."""
+    """Return the `up` announced there, once it is ready."""
     paths = list((home / "run" / "workron").glob("*.json"))
     return Instance(**json.loads(paths[0].read_bytes())) if paths else None
 
@@ -162,7 +162,7 @@ async def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def main(home: Path) -> int:
-    """Run the stack in the tour's directory, and remove that at the end."""
+    """Run the stack in the tour's directory, which is removed at the end."""
     if not (home.name.startswith(_PREFIX) and secure_files.is_secret_dir(home)):
         raise SystemExit(f"{home} was not made by workron demo")
     try:
@@ -175,7 +175,7 @@ def main(home: Path) -> int:
 
 
 def _specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]:
-    """Return what `up` starts, with two workers instead of one."""
+    """Return the child processes of `up`, with two workers instead of one."""
     *services, worker = child_specs.specs(settings, api_key, embedded=embedded)
     named = (replace(worker, name=name, env={**worker.env, "WORKRON_WORKER_NAME": name}) for name in WORKERS)
     return [*services, *named]
