@@ -15,3 +15,9 @@ def _passes_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass does all that there is to do, however slow the machine."""
     monkeypatch.setattr("workron.store.maintenance.PROMOTED_S", 60)
     monkeypatch.setattr("workron.store.retention.SWEEP_S", 60)
+
+
+@pytest.fixture(autouse=True)
+def _looks_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look goes over all keys of the server, also those that other tests have left."""
+    monkeypatch.setattr("workron.doctor.glance._CALLS", 100_000)
