@@ -61,6 +61,7 @@ async def test_however_an_accepted_cancel_ends_it_is_cancelled(
     (job_id,) = await submit(store, new_job(timeout_ms=1, deadline=Moment(after_ms=1_000), max_attempts=9))
     (got,) = await claim(store)
     assert await store.cancel(job_id) is Cancelled.CANCELLING
+    await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
     await asyncio.sleep(1.05)
     await store.upkeep.promote()
     await end(store, got)
