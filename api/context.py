@@ -11,8 +11,8 @@ from api.auth.audit import Trail
 from api.auth.callers import confirm, left
 from api.auth.keyring import Ring
 from api.store_outage import OutageWatch
-from api.work.cancels import CancelBoard
-from api.work.parking import Parking
+from api.worker_calls.cancels import CancelBoard
+from api.worker_calls.parking import Parking
 from workron import ids
 from workron.runtime.async_tools import end
 from workron.settings import Settings

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from api import problems
 from api.auth.callers import declared
-from api.work import bodies
+from api.worker_calls import bodies
 from workron import __version__
 from workron.specs.api_key import NewApiKey
 from workron.specs.bulk_action import NewBulkAction

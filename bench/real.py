@@ -67,6 +67,6 @@ def wait_for_port(port: int, started: "subprocess.Popen[bytes]") -> None:
         except OSError:
             if started.poll() is not None or time.monotonic() > deadline:
                 raise RunError("a process of Workron did not come up") from None
-            time.sleep(0.005)
+            time.sleep(0.005)  # a process that starts cannot be waited for otherwise; at most `_START_S`
         else:
             return

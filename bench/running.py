@@ -64,7 +64,7 @@ class Pipe:
             elif time.perf_counter() - last > patience_s:
                 raise RunError(f"only {seen} of {total} jobs ran")
             if len(data) < 65536:
-                time.sleep(_PAUSE_S)
+                time.sleep(_PAUSE_S)  # reading at once would take CPU from what is measured
         return seen - first, last - started
 
     def stamps(self, count: int, *, patience_s: float = PATIENCE_S) -> dict[int, int]:
@@ -76,7 +76,7 @@ class Pipe:
                 seen = text.count(b"\n")
                 raise RunError(f"only {seen} of {count} stamping jobs ran")
             text += self.read()
-            time.sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)  # as above
         rows = (line.lstrip(b".").split() for line in text.splitlines())
         return {int(row[0]): int(row[1]) for row in rows if len(row) == 2}
 

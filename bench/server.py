@@ -77,7 +77,7 @@ class Server:
             except redis.ConnectionError:
                 if time.monotonic() > deadline or self._process.poll() is not None:
                     raise
-                time.sleep(0.02)
+                time.sleep(0.02)  # a server that starts cannot be waited for otherwise; at most 20 s
             else:
                 return
 
@@ -124,7 +124,7 @@ class Server:
         )
 
     def settle(self, *, within_s: float = 2, quiet: int = 2) -> None:
-        """Wait until nobody sends more than `quiet` commands in 50 ms any more."""
+        """Wait until at most `quiet` commands come in 50 ms, for `within_s` at most."""
         deadline = time.monotonic() + within_s
         before = -1
         while time.monotonic() < deadline:
@@ -132,7 +132,7 @@ class Server:
             if now - before <= quiet:
                 return
             before = now
-            time.sleep(0.05)
+            time.sleep(0.05)  # the window that is measured
 
 
 def free_port() -> int:

@@ -55,7 +55,7 @@ end
 if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
   return { 'MORE' }
 end
--- The state stays for a while: a chunk that was delayed must not begin the batch anew.
+-- The state stays for a while: a chunk that was delayed must not begin the batch again.
 redis.call('PEXPIRE', batch_key, 3600000)
 redis.call('ZREM', P .. 'batches', batch)
 if state then -- else it was admitted meanwhile, and who asks again is told of it

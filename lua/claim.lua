@@ -2,7 +2,7 @@
 -- uses: core history timers unique slots concurrency ends arrays follows workflows gates expiry rows claims
 --
 -- ARGV[1]  worker    name of the worker
--- ARGV[2]  request   `<incarnation>:<counter>`, growing once it has got claims: a repeat gets the same, leased anew
+-- ARGV[2]  request   `<incarnation>:<counter>`, growing once it has got claims: a repeat gets the same, with a new lease
 -- ARGV[3]  queues    names with spaces between, the first one first
 -- ARGV[4]  limit     most jobs to claim, 0..150; 0: end the request: park no longer, and give back what it has got
 -- ARGV[5]  lease_ms  length of the lease, ms

@@ -53,7 +53,7 @@ local function check_line(job, name, list)
   elseif place < 0 and not stands_in(list, job.id) then
     redis.call('ZADD', waiting, int(-place), job.id)
     count(queue_key(job.queue), 'held', 1)
-    SLOTS.touched[name] = 'anew'
+    SLOTS.touched[name] = 'changed'
     tell(job.id, 'not-in-list', list, true)
   elseif place > 0 then -- it is held: perhaps a slot was lost
     SLOTS.touched[name] = SLOTS.touched[name] or 'on'

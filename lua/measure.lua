@@ -1,9 +1,9 @@
--- measure: note how fast queues drain, for who is refused and wants to know when to come back.
+-- measure: note how fast queues drain: a refused submission gets its Retry-After from that.
 --
 -- The rate is a moving average of the jobs that end in a second, whatever their end. A call looks at some queues, the next
 -- one goes on behind them: `measuring` in meta is "<when this round began> <ms since the last one> <rate up to here> <last
 -- queue>". Only one call is made in a second, by whichever reaper comes first. Where one call sees all queues, the jobs that
--- wait are counted anew.
+-- wait are counted again.
 -- uses: core
 --
 -- ARGV[1]  limit  most queues to look at

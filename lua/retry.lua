@@ -38,7 +38,7 @@ end
 if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
-run_anew(job)
+rerun(job)
 flush()
 local propagating = propagate(EDGES)
 flush()

@@ -10,7 +10,7 @@
 --
 -- Returns {"SURVEYED", last, more, {answer, …}, {id, status, queue, workflow, array, key}, …}; last: id of the last event read;
 -- more: 1 when there were others since; status '': there is no such job, or it is not admitted; array: of a
--- task; key: concurrency key; or {"LOST"}: events since then are gone, begin anew
+-- task; key: concurrency key; or {"LOST"}: events since then are gone, begin again
 
 local since, jobs = ARGV[1], ARGV[2]
 local EVENTS, ROWS = 100, 500 -- most that is read; an event of many jobs is read to its end

@@ -67,10 +67,10 @@ class Caller:
 
 
 MASTER: Final = Caller("master", "", _EVERY)
-NOBODY: Final = Caller("none", "", frozenset())
-"""Who asks for what needs no key."""
-ANYBODY: Final = Caller("none", "", _EVERY)
-"""Who asks an API that demands no key."""
+UNAUTHENTICATED: Final = Caller("none", "", frozenset())
+"""The caller of a route that needs no key."""
+UNRESTRICTED: Final = Caller("none", "", _EVERY)
+"""The caller of an API that demands no key."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.auth.audit import Trail
-from api.auth.callers import ANYBODY, ASKED, MASTER, NOBODY, Asked
+from api.auth.callers import ASKED, MASTER, UNAUTHENTICATED, UNRESTRICTED, Asked
 from api.auth.keyring import Ring
 from api.http.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
@@ -76,9 +76,9 @@ class Gate:
     async def _identify(self, scope: Scope) -> Asked | Response:
         """Return who asks, or the answer to whom the key, or what there is in its place, does not let in."""
         if self._ring is None:
-            return Asked(ANYBODY)
+            return Asked(UNRESTRICTED)
         if scope["path"] in OPEN_PATHS:
-            return Asked(NOBODY)
+            return Asked(UNAUTHENTICATED)
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         if self._ring.is_master(authorization):
             return Asked(MASTER)

@@ -17,8 +17,8 @@ from api.auth.callers import WORK, ScopedRoute, caller_of, confirm, needs
 from api.context import Context, client_left, context_of
 from api.http import body
 from api.http.queries import StrictQuery, WaitSeconds
-from api.work import bodies, documents
-from api.work.parking import Waiter
+from api.worker_calls import bodies, documents
+from api.worker_calls.parking import Waiter
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
 from workron.runtime.async_tools import end
 from workron.specs.fields import QueueName

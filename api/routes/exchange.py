@@ -13,7 +13,7 @@ from api.auth import queue_rights
 from api.auth.callers import WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from api.http import body
-from api.work import bodies, documents
+from api.worker_calls import bodies, documents
 from workron.models import Beat, Claimed, ClaimRequest, Finished, Verdict
 from workron.models.exchange import Exchanged, Kept
 from workron.models.workers import WorkerState

@@ -15,7 +15,7 @@ from api.context import context_of
 from api.http import body
 from api.http.queries import StrictQuery, WaitSeconds
 from api.routes.output_stream import FollowedEvents, FollowedOutput, Follower, StoredOutput
-from api.work import documents
+from api.worker_calls import documents
 from workron import ids
 from workron.errors import InvalidRequest, NotFound
 from workron.models import Cancelled, JobFilter, Position, Status, output_stream

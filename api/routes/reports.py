@@ -13,7 +13,7 @@ from api.auth.callers import WORK, ScopedRoute, needs
 from api.context import Context, context_of
 from api.http import body
 from api.http.queries import StrictQuery
-from api.work import bodies, documents
+from api.worker_calls import bodies, documents
 from workron import ids
 from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
 from workron.models import Beat, Finished, Outcome, OutputPatch, Result, Status, Unfenced, Verdict

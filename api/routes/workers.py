@@ -12,7 +12,7 @@ from api.auth import queue_rights
 from api.auth.callers import ADMIN, READ, WORK, ScopedRoute, caller_of, needs
 from api.context import context_of
 from api.http import body
-from api.work import bodies
+from api.worker_calls import bodies
 from workron.errors import NotFound
 from workron.models.workers import Drain
 from workron.specs.workflow import DrainTime
@@ -76,7 +76,7 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
     if raw:
         body.require_json(request)
         wish = (await body.parse_many(DrainTime, raw)).wish()
-    worker = await context.store.worker(worker_id)  # before it is told: an idle one has ended a moment later
+    worker = await context.store.worker(worker_id)  # before the drain: an idle worker ends a moment later
     await context.store.attempts.drain(worker_id, wish)
     return schemas.json_response(schemas.worker_document(worker.asked_to_drain()), 202)
 

@@ -96,7 +96,7 @@ def _latency(plan: Plan) -> None:
             plan.runner.pipe.count(20)
             moments = []
             for number in range(jobs):
-                time.sleep(PAUSE_MS / 1000)
+                time.sleep(PAUSE_MS / 1000)  # the worker has to be idle again: its latency is measured
                 moments.append(time.monotonic_ns())
                 connection.request("POST", "/jobs", json.dumps({"command": str(number)}), headers)
                 connection.getresponse().read()

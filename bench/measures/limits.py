@@ -123,7 +123,7 @@ def _idle(plan: Plan, name: str) -> None:
     server = plan.server
     server.settle(within_s=60, quiet=200)  # jobs with a key are let go by the reaper, some hundred a pass
     before, began = server.usage(), time.perf_counter()
-    time.sleep(IDLE_S)  # what is measured is that nothing happens
+    time.sleep(IDLE_S)  # the measured time: how much CPU an idle server takes
     share = server.usage().since(before).cpu_s / (time.perf_counter() - began) * 100
     plan.results.add("idle server, % of a core", name, share)
     plan.say(f"  idle with {name}: {share:.2f} % of a core")

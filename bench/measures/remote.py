@@ -78,7 +78,7 @@ def _wait_until_parked(plan: Plan, count: int) -> None:
     while plan.server.client.zcard(Keys("default").parked("default")) < count:
         if time.monotonic() > deadline:
             raise RunError(f"not all of {count} claims were parked within 60 s")
-        time.sleep(0.05)
+        time.sleep(0.05)  # Redis tells of no parked request; at most 60 s
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class System:
         worker = dramatiq.Worker(broker, worker_threads=32, worker_timeout=20)
         worker.start()
         while True:  # its threads work; the bench kills the process
-            time.sleep(3600)
+            time.sleep(3600)  # without end: this process is killed
 
 
 program.main(System())

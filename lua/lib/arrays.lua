@@ -113,7 +113,7 @@ end
 local function run_again(head, row, place)
   local task = read(task_id(head, place))
   if task and TERMINAL[task.status] and task.status ~= 'done' then
-    start_anew(task)
+    start_again(task)
   elseif not task and place < row.prefix then
     count(array_key(head.id), 'cancelled', -1)
     make_task(head, place)
@@ -176,7 +176,7 @@ local function end_array(head, row)
   end_job(head, status, outcome)
 end
 
--- A task runs anew: so does its array.
+-- A task runs again: so does its array.
 local function reopen_array(head)
   redis.call('HSET', job_key(head.id), 'status', 'blocked', 'run', int(head.run + 1))
   redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancel_requested_at')
@@ -252,7 +252,7 @@ function HOLDERS.A(head, from, to)
       FOLLOWS.register(followed, head.id, when)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
-  elseif from == 'skipped' or head.anew then
+  elseif from == 'skipped' or head.restarted then
     restore_rest(head)
   end
   if from and TERMINAL[from] and not TERMINAL[to] then

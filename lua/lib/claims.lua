@@ -193,8 +193,8 @@ local function anything_waits(queue)
   return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or room_in(queue, 1) > 0)
 end
 
--- Who leaves work behind wakes the next worker. Call it after `flush`. Returns what `hint` does, for the last queue. A queue
--- of which the hash is damaged may have work: an error here would leave what was just claimed to nobody.
+-- Wake the next worker where a call leaves work behind. Call it after `flush`. Returns what `hint` does, for the last queue.
+-- A queue whose hash is damaged may have work. An error here would lose the claims that this call has just made.
 function hint_left(queues)
   local unheard
   for queue in string.gmatch(queues, '%S+') do
@@ -211,8 +211,8 @@ local function is_overtaken(request, last)
   return incarnation and incarnation == last_incarnation and tonumber(counter) < tonumber(last_counter)
 end
 
--- What an equal, earlier request got and still holds, leased anew: who repeats a request counts from then on, and it may be
--- long since the earlier one came. What has to stop by now is not to be started: it ends with its lease.
+-- Claims of an equal, earlier request that are still held, with a new lease: the lease counts from the repeat, which may come
+-- much later. A job that has to stop by now is not started: it ends with its lease.
 local function claims_held(text, worker, lease_ms)
   local claims, until_text = {}, int(NOW + lease_ms)
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do

@@ -70,14 +70,14 @@ do
   end
 
   -- The queues to look at now; `rest` becomes how many others are to be looked at then, -1: all.
-  local function queues_to_visit(name, anew)
+  local function queues_to_visit(name, changed)
     local key, about = key_of(name), SLOTS.about_key(name)
     local queues = redis.call('ZRANGE', key .. QUEUES, '0', int(to_visit))
     if #queues <= to_visit then
       about.rest = 0
     else
       queues[#queues] = nil
-      local rest = (anew or about.rest < 0) and redis.call('ZCARD', key .. QUEUES) or about.rest
+      local rest = (changed or about.rest < 0) and redis.call('ZCARD', key .. QUEUES) or about.rest
       about.rest = math.max(rest - #queues, 0)
       about.turn = about.turn + 1
       local scores = {}
@@ -91,7 +91,7 @@ do
   end
 
   -- Let jobs go in all queues. Returns whether there are more to let go, in another call.
-  local function let_go_in_all(name, next_queue, anew)
+  local function let_go_in_all(name, next_queue, changed)
     local free, about = SLOTS.free_slots(name), SLOTS.about_key(name)
     if free <= 0 then
       free = free + free_stale(name)
@@ -104,7 +104,7 @@ do
       hints[next_queue] = true -- who is woken goes on
       return true
     end
-    for _, queue in ipairs(queues_to_visit(name, anew)) do
+    for _, queue in ipairs(queues_to_visit(name, changed)) do
       if let_go_in(name, queue, free) then
         about.rest = -1
       end
@@ -113,10 +113,10 @@ do
   end
 
   -- Have as many jobs in the lists as there are slots. What is too much for one call, the next one goes on with.
-  local function let_go(name, anew)
+  local function let_go(name, changed)
     local key = key_of(name)
     local next_queue = redis.call('ZRANGE', key .. QUEUES, '0', '0')[1]
-    if next_queue and let_go_in_all(name, next_queue, anew) then
+    if next_queue and let_go_in_all(name, next_queue, changed) then
       index(P .. 'due', 'refill ' .. name, NOW)
     end
     if next_queue or SLOTS.about_key(name).jobs > 0 or redis.call('EXISTS', key .. RUNNING) == 1 then
@@ -133,7 +133,7 @@ do
     end
     SLOTS.touched = {}
     for name, how in pairs(names) do
-      if not pcall(let_go, name, how == 'anew') then
+      if not pcall(let_go, name, how == 'changed') then
         quarantine('concurrency:' .. name)
       end
     end

@@ -180,7 +180,7 @@ local function cancel(job, by)
 end
 
 -- Start a new run of a job that has ended.
-local function start_anew(job)
+local function start_again(job)
   local key = job_key(job.id)
   local fields = { 'run', int(job.run + 1), 'attempts', '0' }
   if job.fence then -- a late repeat of the last result is still answered
@@ -192,7 +192,7 @@ local function start_anew(job)
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
     'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by')
   job.run_at = nil
-  job.anew = true
+  job.restarted = true
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)

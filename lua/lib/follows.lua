@@ -84,7 +84,7 @@ local function follow(follower, when, place, status)
     elseif new then
       make_following(head, place)
     else
-      start_anew(task)
+      start_again(task)
     end
   end
 end

@@ -15,7 +15,7 @@
 local SLOTS = { -- one local for all that is needed elsewhere: a script may have 200
   BAND = 1e13, -- places of one priority
   WINDOW = 200, -- most that are let go in a queue before one of them has started
-  touched = {}, -- key → 'anew' where something has changed; 'on' to go on
+  touched = {}, -- key → 'changed' where something has changed; 'on' to go on
   arrived = {}, -- id → true: it waits since this call
 }
 do
@@ -42,7 +42,7 @@ do
   end
 
   local function touch(name)
-    SLOTS.touched[name] = 'anew'
+    SLOTS.touched[name] = 'changed'
   end
 
   -- What a job says, a task by its array; without `name` where it says nothing.

@@ -97,7 +97,7 @@ function STEER.retry(job)
   if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
     return nil, 'the tasks of its array are being deleted'
   end
-  run_anew(job)
+  rerun(job)
   return true
 end
 

@@ -68,14 +68,14 @@ end
 
 -- What an operator's retry does with a job that has ended without success: the job runs once more, or of an array its tasks
 -- do; a task when it is its turn.
-local function run_anew(job)
+local function rerun(job)
   resume_workflow(job)
   local array, place = string.match(job.holds and job.array or '', '^(%S+) (%d+)$')
   if array and redis.call('HEXISTS', array_key(array), 'parallel') == 1 then
     wait_for_turn(array, tonumber(place))
     return
   end
-  start_anew(job)
+  start_again(job)
   if is_array(job) then
     retry_tasks(job)
   end

@@ -8,7 +8,7 @@ local function parse_unique(text)
   return name and { till = till, on_conflict = on_conflict, ttl_ms = ttl_ms, name = name, key = P .. 'unique:' .. name }
 end
 
--- Who holds a key; nil when nobody does: a job that is gone, has ended or runs anew holds nothing by what was left of it.
+-- The job that holds a key, or nil: a job that is gone, has ended or runs again holds no key by an entry that is left of it.
 local function holder_of(key)
   local value = redis.pcall('GET', key)
   local id, run = string.match(type(value) == 'string' and value or '', '^(%S+) (%d+)$')

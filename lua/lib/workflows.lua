@@ -82,7 +82,7 @@ function new_cascade()
 end
 
 function push_cascade(job, token)
-  if not string.find(job.cascade or '', '%d$') then -- else it is under way, and begins anew
+  if not string.find(job.cascade or '', '%d$') then -- else it is under way, and begins again
     redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
   end
   job.cascade = token .. ' 0'
@@ -192,7 +192,7 @@ function final_may_start(workflow, start)
   return final and final.status == 'blocked' and not final.batch and others <= 0
 end
 
--- Start the final job once all others have ended, or have it wait anew when one of them runs again. Returns whether it
+-- Start the final job once all others have ended, or have it wait again when one of them runs again. Returns whether it
 -- was moved.
 local function settle_final(workflow, what)
   local final, others = read_final(workflow)
@@ -205,7 +205,7 @@ local function settle_final(workflow, what)
     move(final, status)
     return true
   elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
-    start_anew(final)
+    start_again(final)
     return true
   end
   return false

@@ -54,7 +54,7 @@ async def test_a_cancel_between_two_questions_is_kept(servers: Servers, wait_unt
 async def test_who_does_not_ask_again_is_forgotten(
     servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.work.cancels._KEPT_S", 0.1)
+    monkeypatch.setattr("api.worker_calls.cancels._KEPT_S", 0.1)
     async with servers.server() as server:
         await asyncio.gather(*(asked(server, wait=wait) for wait in (0, 0.2, 0.4)))
         await wait_until(lambda: not server.context.cancels._boxes)

@@ -7,7 +7,7 @@ import pytest
 from builders import claim, finish
 
 from api import schemas
-from api.work import documents
+from api.worker_calls import documents
 from workron.models import Outcome, Reason
 from workron.store import Store
 

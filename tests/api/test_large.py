@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from api.http import body, large, slices
 from api.problems import InvalidFields
 from api.routes import submissions
-from api.work.bodies import NewClaims, NewExchange, NewHeartbeats, NewOutputs, Report
+from api.worker_calls.bodies import NewClaims, NewExchange, NewHeartbeats, NewOutputs, Report
 from workron import ids
 from workron.errors import InvalidRequest
 from workron.specs.job import NewJob

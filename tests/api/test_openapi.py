@@ -70,7 +70,7 @@ def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None
         try:
             httpx2.get(f"{url}/livez")
         except httpx2.TransportError:
-            time.sleep(0.05)
+            time.sleep(0.05)  # it starts: there is nothing yet to wait on; at most 60 s
         else:
             return
     pytest.fail("the API does not answer")

@@ -11,7 +11,7 @@ from servers import Bench
 from workron.models import Claim, Reason, Status
 from workron.store import Store
 
-NOBODY = "03557FNiXdtaIcOFmFQkXK"
+UNKNOWN_JOB = "03557FNiXdtaIcOFmFQkXK"
 REPORTS = ["heartbeat", "done", "fail", "release"]
 
 
@@ -151,9 +151,9 @@ async def test_a_release_gives_the_job_back_and_does_not_count(client: httpx2.As
 
 @pytest.mark.parametrize("what", REPORTS)
 async def test_a_report_on_an_unknown_job_is_not_found(client: httpx2.AsyncClient, what: str) -> None:
-    for job_id in (NOBODY, "x"):
+    for job_id in (UNKNOWN_JOB, "x"):
         refused(await client.post(f"/jobs/{job_id}/{what}", json={"fence": 1}), 404, "not-found")
-    refused(await client.post(f"/jobs/{NOBODY}/output?fence=1", content=b"x"), 404, "not-found")
+    refused(await client.post(f"/jobs/{UNKNOWN_JOB}/output?fence=1", content=b"x"), 404, "not-found")
 
 
 @pytest.mark.parametrize("what", REPORTS)
@@ -181,11 +181,11 @@ async def test_who_lost_the_lease_can_change_nothing(client: httpx2.AsyncClient,
 @pytest.mark.parametrize("body", [{"fence": "1"}, {"fence": 0}, {"fence": 1.5}, {"fence": 2**54}, {"strange": 1}, []])
 @pytest.mark.parametrize("what", REPORTS)
 async def test_a_report_that_is_not_valid_is_refused(client: httpx2.AsyncClient, what: str, body: object) -> None:
-    refused(await client.post(f"/jobs/{NOBODY}/{what}", json=body), 422, "validation")
+    refused(await client.post(f"/jobs/{UNKNOWN_JOB}/{what}", json=body), 422, "validation")
 
 
 async def test_a_body_must_be_declared_as_json(client: httpx2.AsyncClient) -> None:
-    response = await client.post(f"/jobs/{NOBODY}/done", content=b'{"fence": 1}')
+    response = await client.post(f"/jobs/{UNKNOWN_JOB}/done", content=b'{"fence": 1}')
     refused(response, 415, "unsupported-media-type")
 
 
