@@ -212,12 +212,12 @@ class GuardianLink:
             return
         self._listening = True
         self.up.set()
+        for fence in self._lately:  # first: one of them may have begun again
+            self._say(f"end {fence}\n")
         for fence, held in self._held.items():
             self._say(f"begin {fence} {held.deadline!r}\n")
             if held.group is not None:
                 self._say(f"group {fence} {held.group}\n")
-        for fence in self._lately:
-            self._say(f"end {fence}\n")
         self.flush()
 
     def _on_exit(self) -> None:

@@ -83,6 +83,19 @@ async def test_what_a_command_left_survived_when_the_guardian_died_with_it(
     await wait_until(lambda: marked(executor.guardian.token, 7) == [])
 
 
+async def test_a_command_under_a_fence_that_had_ended_before_was_killed_by_the_next_guardian(
+    executor: Executor, wait_until: WaitUntil
+) -> None:
+    """It was told of the earlier end behind the later beginning."""
+    await run(executor, "exit 0", fence=7)
+    attempt = start(executor, "sleep 4", fence=7)
+    await wait_until(lambda: attempt.started)
+    before = executor.guardian.pid or 0
+    os.kill(before, signal.SIGKILL)
+    await wait_until(lambda: executor.guardian.pid not in (before, None) and executor.guardian.up.is_set())
+    assert (await attempt.wait()).exit_code == 0
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_had_left_session_and_environment_survived_the_timeout(
     executor: Executor, wait_until: WaitUntil, tmp_path: Path, way: str
