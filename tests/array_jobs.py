@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from builders import SUCCESS, claim, finish_all, new_job
-
+from tests.builders import SUCCESS, claim, finish_all, new_job
 from workron import ids
 from workron.models import Array, Claim, NewArray, NewJob, Outcome, Reason
 from workron.store import Store

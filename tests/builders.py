@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from servers import lapse
-
+from tests.servers import lapse
 from workron import ids
 from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When, WorkerInfo
 from workron.store import Store

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from builders import claim, finish, jobs
-
+from tests.builders import claim, finish, jobs
 from workron import ids
 from workron.models import Job, Outcome, Reason, Status
 from workron.models.actions import Action, ActionFilter, ActionState, NewAction, Verb

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from consistency import Audit
-from servers import KINDS, Bench, start_server
 
+from tests.consistency import Audit
+from tests.servers import KINDS, Bench, start_server
 from workron.local.valkey import server_binary
 from workron.store import Store
 
-pytest_plugins = ["compiled", "spread", "summary"]
+pytest_plugins = ["tests.compiled", "tests.spread", "tests.summary"]
 
 _namespaces = itertools.count()
 

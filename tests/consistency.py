@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from concurrency_audit import ConcurrencyAudit
 from redis.asyncio import Redis
 
+from tests.concurrency_audit import ConcurrencyAudit
 from workron.models import PRIORITIES, TERMINAL, Status
 from workron.models.retry import pack, unpack
 from workron.models.user_json import MAX_METADATA, MAX_RESULT, write

@@ -4,9 +4,8 @@ import asyncio
 import time
 from typing import Final
 
-from builders import WORKER
-from servers import Bench
-
+from tests.builders import WORKER
+from tests.servers import Bench
 from workron.models import Beat, Job, Moment, Outcome, Reason, Status
 from workron.store import Store
 

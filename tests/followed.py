@@ -1,7 +1,6 @@
 """What the API sends to who follows an output, for tests that play the API."""
 
-from command_line import Answer
-
+from tests.command_line import Answer
 from workron.models import Piece, Position, output_stream
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ports import free_port
+from tests.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 READY_S: Final = 60

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from servers import Bench
-
+from tests.servers import Bench
 from workron.models import Claimed, ClaimRequest
 from workron.store import Store
 

@@ -1,10 +1,9 @@
 """A namespace with something of everything, and short ways to break it."""
 
-from array_jobs import array_job
-from builders import after, claim, finish, new_job, submit
-from schedules import put
-from servers import QUICK, Bench
-
+from tests.array_jobs import array_job
+from tests.builders import after, claim, finish, new_job, submit
+from tests.schedules import put
+from tests.servers import QUICK, Bench
 from workron.models import Concurrency, Moment, NewJob, Outcome, Reason, Unique
 from workron.store import Store
 

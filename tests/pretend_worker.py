@@ -10,8 +10,7 @@ import json
 import os
 import sys
 
-from commands import claim_for
-
+from tests.commands import claim_for
 from workers.attempt import Attempt
 from workers.executor import Executor
 from workers.guardian import boottime_s

@@ -4,9 +4,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from servers import Bench
-
 from reaper.firing import Firing
+from tests.servers import Bench
 from workron.schedules.models import CatchUp, Definition, Overlap, RunOutcome, Schedule
 from workron.schedules.times import Dst
 from workron.specs.schedule import expand

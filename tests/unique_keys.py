@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from builders import new_job, submit
-from servers import Bench
 
+from tests.builders import new_job, submit
+from tests.servers import Bench
 from workron.errors import UniqueConflict
 from workron.models import OnConflict, Unique, Until
 from workron.store import Store

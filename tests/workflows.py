@@ -1,7 +1,6 @@
 """Short ways to workflows and how their jobs stand, for tests of the store."""
 
-from builders import claim, finish
-
+from tests.builders import claim, finish
 from workron.models import Claim, NewJob, OnFailure, Outcome, Reason
 from workron.store import Store
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from servers import start_server
 
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY, Live, running
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 from workron.settings import Settings
 from workron.store import Store

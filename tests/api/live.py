@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from ports import free_port
 
 from api.openapi import DocumentedApi
 from api.server import bind, serve
+from tests.ports import free_port
 from workron.runtime.signals import StopSignals
 
 KEY = "a-key-for-tests-only"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from builders import new_job
-from servers import Bench
 
 from api.app import create_app
 from api.context import Context
 from tests.api.live import KEY, Live, running
+from tests.builders import new_job
+from tests.servers import Bench
 from workron.models import Job, Status
 from workron.settings import Settings
 from workron.store import Store

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish, new_job, submit
 
 from api import schemas
+from tests.builders import claim, finish, new_job, submit
 from workron import ids
 from workron.store import Store
 

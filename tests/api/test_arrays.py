@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
 
+from tests.builders import claim, finish
 from workron.store import Store
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 import structlog.testing
-from builders import claim
 
 from api import schemas
 from api.app import create_app
 from tests.api.live import AUTHORIZATION, START, environment
+from tests.builders import claim
 from workron.settings import Settings
 from workron.store import Store
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from conftest import WaitUntil
-from servers import Bench
 
 from tests.api.servers import Asked, Servers
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import new_job, submit
-from conftest import WaitUntil
-from servers import Bench
 
 from tests.api.servers import Servers, hang_up
+from tests.builders import new_job, submit
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 from workron.models import Status
 from workron.store import Store
 

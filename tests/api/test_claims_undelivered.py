@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import structlog
-from conftest import WaitUntil
-from servers import Bench, start_server
 
 from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
+from tests.conftest import WaitUntil
+from tests.servers import Bench, start_server
 from workron.errors import StoreUnavailable
 from workron.local.valkey import server_binary
 from workron.models import Status

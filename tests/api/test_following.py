@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from builders import claim, finish
 
 from tests.api.live import Live
+from tests.builders import claim, finish
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Claim, Outcome, OutputPatch, Reason, Result
 from workron.models.output_stream import Event, read_events
 from workron.store import Store

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
-from builders import SUCCESS, claim, new_job, submit
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from servers import Bench
 
 from api.context import Context
 from api.routes.output_stream import Follower
+from tests.builders import SUCCESS, claim, new_job, submit
+from tests.servers import Bench
 from workers.output import OutputBuffer
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Claim, OutputPatch, Piece, Position, Result, output_stream
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
 
 from api import schemas
 from api.worker_calls import documents
+from tests.builders import claim, finish
 from workron.models import Outcome, Reason
 from workron.store import Store
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
 
 from api import schemas
+from tests.builders import claim, finish
 from workron import ids
 from workron.models import Outcome, OutputPatch, Reason
 from workron.store import Store

@@ -12,7 +12,6 @@ from typing import Any, Final
 import httpx2
 import pytest
 import schemathesis
-from builders import WORKER
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from pydantic import SecretStr, TypeAdapter, ValidationError
@@ -24,6 +23,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from api.app import create_app
 from api.http.queries import WaitSeconds
 from tests.api.live import AUTHORIZATION, KEY, START, environment
+from tests.builders import WORKER
 from workron.models.actions import Verb
 from workron.settings import Settings
 from workron.store import Store

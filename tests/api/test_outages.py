@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 import structlog.testing
-from cores import waited_s
 
 from api.app import create_app
 from tests.api.every_route import JOB, every_route
 from tests.api.live import outage_lines
+from tests.cores import waited_s
 from workron.redis.read_pool import TURNS
 from workron.settings import Settings
 from workron.store import Store

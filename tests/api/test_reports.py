@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import claim, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.models import Claim, Reason, Status
 from workron.store import Store
 

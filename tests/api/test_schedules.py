@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim
-from schedules import fire, make_due
-from servers import Bench
 
 from api import schemas
+from tests.builders import claim
+from tests.schedules import fire, make_due
+from tests.servers import Bench
 from workron import ids
 from workron.store import Store
 

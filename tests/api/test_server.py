@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from conftest import WaitUntil
-from ports import free_port
 
 from api.server import bind
 from tests.api.live import AUTHORIZATION, START, environment
+from tests.conftest import WaitUntil
+from tests.ports import free_port
 from workron.errors import StartupError
 
 

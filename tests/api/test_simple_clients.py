@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import after, claim, new_job, reap_all, submit
 from pydantic import BaseModel, ConfigDict
-from servers import Bench
 
 from api.app import create_app
 from tests.api.test_reports import refused
+from tests.builders import after, claim, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.models import Status
 from workron.settings import Settings
 from workron.store import Store

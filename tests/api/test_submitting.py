@@ -6,9 +6,9 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from builders import claim, finish
 
 from api import schemas
+from tests.builders import claim, finish
 from workron import ids
 from workron.store import Store
 

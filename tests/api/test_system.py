@@ -9,12 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim
-from conftest import start_server
-from servers import Bench
 
 from api import schemas
 from api.app import create_app
+from tests.builders import claim
+from tests.servers import Bench, start_server
 from workron.local.valkey import server_binary
 from workron.settings import Settings
 from workron.store import Store

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
 
 from api.http.body import parse
 from api.problems import InvalidFields
+from tests.builders import claim, finish
 from workron.models import Moment, Outcome, Reason
 from workron.specs.job import NewJob
 from workron.store import Store

@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim
-from servers import Bench
 
 from api import schemas
 from api.app import create_app
 from tests.api.live import AUTHORIZATION, KEY
+from tests.builders import claim
+from tests.servers import Bench
 from workron.settings import Settings
 from workron.store import Store, submit
 

@@ -5,12 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import claim, finish
-from conftest import WaitUntil, start_server
 
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.live import KEY, Live, running
+from tests.builders import claim, finish
+from tests.conftest import WaitUntil
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 from workron.models import Outcome, OutputPatch, Reason
 from workron.settings import Settings

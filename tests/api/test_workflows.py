@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
-from workflows import FAILURE
 
 from api import schemas
+from tests.builders import claim, finish
+from tests.workflows import FAILURE
 from workron import ids
 from workron.store import Store
 

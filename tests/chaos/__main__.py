@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest has it
-
 from tests.chaos.account import Account
 from tests.chaos.faults import WEIGHTS
 from tests.chaos.harness import PACE_S, Run

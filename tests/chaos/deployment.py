@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from commands import guardian_of
-from local_stack import ROOT, environment
-from ports import free_port
-
+from tests.commands import guardian_of
+from tests.local_stack import ROOT, environment
+from tests.ports import free_port
 from workron.local.addresses import http_ok
 
 API_KEY: Final = "the-key-of-the-chaos-harness"

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from consistency import Audit
-
 from tests.chaos.account import Account
 from tests.chaos.deployment import Deployment, Size, api_ports
 from tests.chaos.faults import WEIGHTS, Faults, plan
@@ -17,6 +15,7 @@ from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
 from tests.chaos.topologies import GROUNDS
+from tests.consistency import Audit
 from workron.models import TERMINAL, Status
 from workron.redis.connection import Connection
 from workron.store import Store

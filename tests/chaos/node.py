@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ports import free_port
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+
+from tests.ports import free_port
 
 READY_S = 60.0
 OPTIONS = (

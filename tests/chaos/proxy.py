@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ports import free_port
+from tests.ports import free_port
 
 CHUNK = 65536
 CONNECT_S = 1.0

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_stack import ROOT
-from servers import Bench
 
 from tests.chaos.__main__ import arguments
 from tests.chaos.account import Account
@@ -20,6 +18,8 @@ from tests.chaos.judge import judge
 from tests.chaos.load import WORDS, Load
 from tests.chaos.records import Events, Ran
 from tests.local.probe import processes_of, wait_for
+from tests.local_stack import ROOT
+from tests.servers import Bench
 
 pytestmark = [pytest.mark.chaos]
 

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from ports import free_port
 from redis.asyncio import Redis
 
 from tests.chaos import certificates
 from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.node import Node
 from tests.chaos.proxy import Proxy
+from tests.ports import free_port
 
 PASSWORD: Final = "a-password-of-workron"
 ACL: Final = (

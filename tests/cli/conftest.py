@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import local_stack
 import pytest
-from command_line import CommandLine, ScriptedApi
+
+from tests import local_stack
+from tests.command_line import CommandLine, ScriptedApi
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Arrays from the command line."""
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 
 def test_a_task_for_each_line_of_a_file(workron: CommandLine) -> None:

@@ -4,12 +4,12 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import followed
 import pytest
 import redis
-from command_line import Answer, CommandLine, ScriptedApi, job_document, problem
-from local_stack import Stack
 
+from tests import followed
+from tests.command_line import Answer, CommandLine, ScriptedApi, job_document, problem
+from tests.local_stack import Stack
 from workron.cli.exits import Exit
 from workron.redis.keys import Keys
 

@@ -4,8 +4,8 @@ import re
 import uuid
 
 import pytest
-from command_line import CommandLine
 
+from tests.command_line import CommandLine
 from workron.cli.bulk import progress
 from workron.client.documents import ActionDoc
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
-from local_stack import Stack
 from redis import Redis
-from servers import start_server
 
+from tests.command_line import CommandLine
+from tests.local_stack import Stack
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 from workron.redis.keys import Keys
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import local_stack
 import pytest
-from command_line import CommandLine
 
+from tests import local_stack
+from tests.command_line import CommandLine
 from workron.cli import connect
 from workron.cli.exits import CliError, Exit
 from workron.local.instances import Instance

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from command_line import Answer, Call, CommandLine, ScriptedApi, job_document
-from followed import cut, end, stream, text
 
+from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document
+from tests.followed import cut, end, stream, text
 from workron.cli.stream import OutputSink, follow
 from workron.client import Client
 

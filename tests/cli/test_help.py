@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 import typer
-from command_line import CommandLine
-from cores import waited_s
 
+from tests.command_line import CommandLine
+from tests.cores import waited_s
 from workron import __version__
 from workron.cli.app import app
 from workron.cli.exits import MEANING, Exit

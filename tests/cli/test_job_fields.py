@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 
 def submit(workron: CommandLine, *args: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 UNKNOWN = "0000000000000000000000"
 

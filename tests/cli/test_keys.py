@@ -2,7 +2,7 @@
 
 import re
 
-from command_line import Answer, CommandLine, ScriptedApi
+from tests.command_line import Answer, CommandLine, ScriptedApi
 
 
 def test_a_key_is_made_used_listed_and_revoked(workron: CommandLine) -> None:

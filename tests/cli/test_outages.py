@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from command_line import Answer, Call, CommandLine, ScriptedApi, job_document, job_list, problem
-from ports import free_port
+
+from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document, job_list, problem
+from tests.ports import free_port
 
 AWAY = problem(503, "store-unavailable", "Redis can't be reached", headers={"retry-after": "1"})
 

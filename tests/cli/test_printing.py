@@ -5,9 +5,9 @@ import re
 import subprocess
 
 import pytest
-from command_line import LAUNCH, Answer, CommandLine, ScriptedApi, job_document, job_list, problem
 
 from api.schemas import Job
+from tests.command_line import LAUNCH, Answer, CommandLine, ScriptedApi, job_document, job_list, problem
 from workron.cli.text import TerminalFilter, printable
 
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\nc\u202ed\x9b2Je\u2028f"

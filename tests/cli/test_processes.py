@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 PATIENCE_S = 60
 

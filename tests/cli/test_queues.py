@@ -1,7 +1,8 @@
 """Queues from the command line."""
 
 import pytest
-from command_line import CommandLine
+
+from tests.command_line import CommandLine
 
 
 def test_a_paused_queue_starts_nothing(workron: CommandLine) -> None:

@@ -4,7 +4,7 @@ import re
 import signal
 import time
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 ID = re.compile(r"[0-9A-Za-z]{22}")
 

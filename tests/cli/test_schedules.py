@@ -3,7 +3,7 @@
 import json
 import time
 
-from command_line import CommandLine
+from tests.command_line import CommandLine
 
 
 def test_a_schedule_is_put_shown_listed_run_paused_and_removed(workron: CommandLine) -> None:

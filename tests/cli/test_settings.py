@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from command_line import CommandLine
-from local_stack import ROOT
 
+from tests.command_line import CommandLine
+from tests.local_stack import ROOT
 from workron.cli import flags
 from workron.settings import Settings
 

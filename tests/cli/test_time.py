@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from command_line import Answer, CommandLine, ScriptedApi, job_document
+
+from tests.command_line import Answer, CommandLine, ScriptedApi, job_document
 
 
 def submit(workron: CommandLine, *args: str) -> str:

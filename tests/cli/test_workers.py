@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from command_line import Answer, Call, CommandLine, ScriptedApi, problem
 
+from tests.command_line import Answer, Call, CommandLine, ScriptedApi, problem
 from workron.client.client import PAGE
 
 

@@ -4,7 +4,8 @@ import json
 import sys
 
 import pytest
-from command_line import CommandLine
+
+from tests.command_line import CommandLine
 
 YAML = """\
 name: nightly

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from array_jobs import tasks_of
-from builders import after, claim, jobs, new_job, submit
-from consistency import Audit
-from patient import Patient
-from servers import Bench
 
+from tests.array_jobs import tasks_of
+from tests.builders import after, claim, jobs, new_job, submit
+from tests.consistency import Audit
+from tests.patient import Patient
+from tests.servers import Bench
 from workron.doctor import KINDS
 from workron.models import Status
 

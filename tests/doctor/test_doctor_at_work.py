@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from array_jobs import BAD, array_job
-from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
-from servers import QUICK, Bench
 
+from tests.array_jobs import BAD, array_job
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from tests.servers import QUICK, Bench
 from workron.errors import Conflict, InvalidRequest, NotFound
 from workron.models import Concurrency, QueueChange, Unique
 from workron.models.retry import RetryPolicy

@@ -1,10 +1,10 @@
 """`workron doctor` where nothing is as it should be, and what it must not stumble over."""
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from patient import Patient
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.patient import Patient
+from tests.servers import Bench
 from workron.models import Status
 
 

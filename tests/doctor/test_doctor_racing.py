@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from array_jobs import BAD, array_job
-from builders import SUCCESS, after, claim, finish, new_job
-from servers import QUICK, Bench
 
+from tests.array_jobs import BAD, array_job
+from tests.builders import SUCCESS, after, claim, finish, new_job
+from tests.servers import QUICK, Bench
 from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from workron.models import Concurrency, NewJob, When
 from workron.models.retry import RetryPolicy

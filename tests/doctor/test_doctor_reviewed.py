@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from array_jobs import array_job, run_all, tasks_of
-from builders import after, claim, finish, jobs, new_job, submit
-from bulk_actions import act
-from patient import Patient
-from servers import Bench
 
+from tests.array_jobs import array_job, run_all, tasks_of
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import act
+from tests.patient import Patient
+from tests.servers import Bench
 from workron.doctor.tally import Tally
 from workron.errors import NotFound, StoreBroken
 from workron.ids import new_id

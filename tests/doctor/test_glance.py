@@ -3,13 +3,13 @@
 from contextlib import suppress
 
 import pytest
-from builders import jobs, new_job, submit
-from consistency import Audit
-from patient import Patient
-from servers import Bench
 
 from reaper import reaper as reaping
 from reaper.reaper import Reaper
+from tests.builders import jobs, new_job, submit
+from tests.consistency import Audit
+from tests.patient import Patient
+from tests.servers import Bench
 from workron.doctor import glance
 from workron.errors import StoreBroken
 

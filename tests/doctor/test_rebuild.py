@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from builders import WORKER, claim, finish, jobs, new_job, submit
-from patient import Patient
-from servers import Bench
 
+from tests.builders import WORKER, claim, finish, jobs, new_job, submit
+from tests.patient import Patient
+from tests.servers import Bench
 from workron.doctor.pause import Pause
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.models import Beat, Status

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Bench
+
+from tests.servers import Bench
 
 LEASE_S = 1.5
 """Short enough for tests, long enough for a busy machine."""

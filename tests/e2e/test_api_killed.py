@@ -13,11 +13,11 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from builders import SUCCESS
 from redis.asyncio import Redis
-from servers import QUICK, start_server
 
+from tests.builders import SUCCESS
 from tests.e2e.mortal_api import NEVER, MortalApi
+from tests.servers import QUICK, start_server
 from workron.local.valkey import server_binary
 from workron.models import ClaimRequest, JobFilter, Result, Status
 from workron.redis.connection import Connection, build_client

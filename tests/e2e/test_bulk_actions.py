@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from builders import jobs
-from bulk_actions import act, counts, found, order
-from conftest import WaitUntil
-from servers import Bench
 
+from tests.builders import jobs
+from tests.bulk_actions import act, counts, found, order
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 from workron.models import Status
 from workron.models.actions import ActionState, Verb
 from workron.store import Store

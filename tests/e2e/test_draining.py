@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import after, new_job
-from conftest import WaitUntil
-from ports import free_port
-from servers import Bench
 
+from tests.builders import after, new_job
+from tests.conftest import WaitUntil
+from tests.ports import free_port
+from tests.servers import Bench
 from workron.models import Status
 from workron.models.workers import WorkerStatus
 from workron.store import Store

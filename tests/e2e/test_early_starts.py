@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import WaitUntil
-from ports import free_port
-from servers import start_server
 
+from tests.conftest import WaitUntil
 from tests.e2e.conftest import Processes
+from tests.ports import free_port
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import SUCCESS, claim, new_job, submit
-from ports import free_port
-from servers import QUICK, start_server
 
+from tests.builders import SUCCESS, claim, new_job, submit
 from tests.e2e.mortal_api import NEVER, MortalApi
+from tests.ports import free_port
+from tests.servers import QUICK, start_server
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
 from workron.client import Client
 from workron.client.documents import JobDoc

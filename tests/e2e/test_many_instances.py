@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from conftest import WaitUntil
-from ports import free_port
-from servers import Bench
 
+from tests.conftest import WaitUntil
+from tests.ports import free_port
+from tests.servers import Bench
 from workron.models import Status
 from workron.store import Store
 

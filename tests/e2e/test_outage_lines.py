@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import WaitUntil
-from ports import free_port
-from servers import start_server
 
+from tests.conftest import WaitUntil
 from tests.e2e.conftest import Processes
+from tests.ports import free_port
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 from workron.redis.connection import SOCKET_TIMEOUT_S
 

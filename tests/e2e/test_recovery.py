@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import after, new_job, submit
-from commands import guardian_of
-from conftest import WaitUntil
-from servers import QUICK, Bench
 
+from tests.builders import after, new_job, submit
+from tests.commands import guardian_of
+from tests.conftest import WaitUntil
+from tests.servers import QUICK, Bench
 from workron.models import Job, Reason, Status
 from workron.store import Store
 
@@ -97,7 +97,7 @@ async def test_a_job_whose_workers_all_die_fails_as_worker_lost(
 
 
 async def test_a_job_that_never_got_a_heartbeat_is_taken_back(processes, bench: Bench, wait_until: WaitUntil) -> None:
-    from builders import claim
+    from tests.builders import claim
 
     store = bench.store(QUICK)
     (job_id,) = await submit(store, new_job())

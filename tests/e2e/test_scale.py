@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from local_stack import ROOT
 from redis import Redis
 
 from tests.e2e.up import Up
+from tests.local_stack import ROOT
 from workron.redis.scripts import Script
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from redis.exceptions import RedisError
-from schedules import definition, make_due, workflow
-from servers import Bench, start_server
 
 from tests.e2e.conftest import Processes
+from tests.schedules import definition, make_due, workflow
+from tests.servers import Bench, start_server
 from workron.local.valkey import server_binary
 from workron.redis.keys import Keys
 from workron.schedules.models import RunOutcome

@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import new_job, submit
-from commands import alive, pid_in
-from conftest import WaitUntil
-from servers import Bench
 
+from tests.builders import new_job, submit
+from tests.commands import alive, pid_in
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 from workron.models import Job, Moment, Reason, Status
 from workron.store import Store
 

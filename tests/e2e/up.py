@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx2
-from local_stack import READY_S, ROOT, STOP_S, environment
 
 from tests.local.probe import command_line, wait_for
+from tests.local_stack import READY_S, ROOT, STOP_S, environment
 
 MARKS = {
     "server": b"valkey-server",

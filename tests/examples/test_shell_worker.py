@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from builders import claim, new_job, submit
-from conftest import WaitUntil
-from local_stack import ROOT
-from servers import Bench
 
 from tests.api.live import AUTHORIZATION, KEY, START, environment
+from tests.builders import claim, new_job, submit
+from tests.conftest import WaitUntil
+from tests.local_stack import ROOT
+from tests.servers import Bench
 from workron.models import Status
 from workron.store import Store
 from workron.store.policy import Policy

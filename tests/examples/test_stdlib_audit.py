@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_stack import ROOT, environment, running
+
+from tests.local_stack import ROOT, environment, running
 
 GENERATOR = ROOT / "examples" / "stdlib-audit" / "make_workflow.py"
 STDLIB = Path(sysconfig.get_path("stdlib"))

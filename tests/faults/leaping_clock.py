@@ -11,8 +11,8 @@ from pathlib import Path
 
 GUARDIAN = f"""
 import runpy, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import leaping_clock
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.faults import leaping_clock
 leaping_clock.leap({{file!r}})
 sys.argv[0] = {{program!r}}
 runpy.run_path({{program!r}}, run_name="__main__")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from cores import used_s
 
+from tests.cores import used_s
 from tests.e2e.up import Up
 from tests.local.probe import wait_for
 

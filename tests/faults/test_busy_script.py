@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from redis import Redis, ResponseError
 from redis.exceptions import RedisError
-from servers import QUICK
 
 from tests.e2e.up import Up
 from tests.local.probe import wait_for
+from tests.servers import QUICK
 from workron.errors import StoreUnavailable
 from workron.redis.connection import Connection
 from workron.redis.server_info import server_info

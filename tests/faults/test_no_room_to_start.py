@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import after, new_job, submit
-from conftest import WaitUntil
-from servers import Bench
 
+from tests.builders import after, new_job, submit
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 from workron.models import Job, Status
 from workron.store import Store
 
@@ -156,7 +156,7 @@ async def test_a_worker_without_room_leaves_the_work_to_others(
 async def test_a_guardian_that_dies_while_nothing_can_be_started_is_replaced_later(
     start_worker: Callable[..., "subprocess.Popen[bytes]"], processes: Any, bench: Bench, wait_until: WaitUntil
 ) -> None:
-    from commands import guardian_of
+    from tests.commands import guardian_of
 
     store = bench.store()
     worker = start_worker(slots=2)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from builders import claim, finish, new_job, reap_all, submit
-from conftest import WaitUntil
-from consistency import Audit
-from servers import QUICK, Bench
 
+from tests.builders import claim, finish, new_job, reap_all, submit
+from tests.conftest import WaitUntil
+from tests.consistency import Audit
+from tests.servers import QUICK, Bench
 from workron.models import Job, Reason, Status
 from workron.store import Store
 

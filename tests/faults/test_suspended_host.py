@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import new_job, submit
-from commands import alive, pid_in
-from conftest import WaitUntil
-from servers import Bench
 
+from tests.builders import new_job, submit
+from tests.commands import alive, pid_in
+from tests.conftest import WaitUntil
 from tests.e2e.up import descendants
+from tests.servers import Bench
 from workron.models import Reason, Status
 from workron.store import Store
 

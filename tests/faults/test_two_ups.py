@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_stack import ROOT
-from ports import free_port
 
 from tests.e2e.up import Up
 from tests.local.probe import wait_for
+from tests.local_stack import ROOT
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from ports import free_port
 
 from tests.local.probe import wait_for
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -1,9 +1,9 @@
 """Chapter 1: the life of a job, from submission to result. Read the chapters in order; each test is one sentence."""
 
 import pytest
-from builders import SUCCESS, WORKER, claim, finish, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import SUCCESS, WORKER, claim, finish, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.errors import NotFound
 from workron.models import Beat, Outcome, OutputPatch, Reason, Status, Verdict
 from workron.store import Store

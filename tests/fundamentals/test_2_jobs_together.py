@@ -1,8 +1,7 @@
 """Chapter 2: jobs that depend on each other, workflows and arrays."""
 
-from array_jobs import array_job
-from builders import after, claim, finish, finish_all, new_job, submit
-
+from tests.array_jobs import array_job
+from tests.builders import after, claim, finish, finish_all, new_job, submit
 from workron import ids
 from workron.models import Outcome, Reason, Status, When
 from workron.store import Store

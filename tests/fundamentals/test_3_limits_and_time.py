@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from builders import claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron import ids
 from workron.errors import QueueFull
 from workron.models import Concurrency, Idempotency, Moment, OnConflict, QueueChange, Reason, Status, Unique

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import local_stack
 import pytest
-from command_line import LAUNCH, CommandLine, Ran
 
+from tests import local_stack
+from tests.command_line import LAUNCH, CommandLine, Ran
 from tests.local.probe import command_line, processes_of, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.together]

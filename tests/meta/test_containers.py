@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import redis
 import yaml
-from local_stack import ROOT
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from api import server
+from tests.local_stack import ROOT
 from workron.durations import parse_duration
 from workron.local.valkey import server_binary
 from workron.settings import Settings

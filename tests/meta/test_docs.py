@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from doc_commands import Command, CommandError, Shell, commands
-from local_stack import ROOT, environment, running
+
+from tests.doc_commands import Command, CommandError, Shell, commands
+from tests.local_stack import ROOT, environment, running
 
 DOCUMENTS = ["README.md", "docs/jobs.md", "docs/operations.md", "examples/stdlib-audit/README.md"]
 REASONS = {"needs a container engine", "is the test run itself", "needs a server of your own"}

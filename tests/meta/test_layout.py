@@ -8,9 +8,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from local_stack import ROOT
-
 import workron
+from tests.local_stack import ROOT
 
 PACKAGES = ["api", "lua", "reaper", "workers", "workron"]
 FIXED = {"pyproject.toml", "compose.yaml", "api", "workers", "reaper", "lua", "tests"}

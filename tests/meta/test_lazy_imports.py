@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Final
 
-from local_stack import ROOT
+from tests.local_stack import ROOT
 
 HEAVY: Final = {"fastapi", "httpx2", "pydantic", "redis", "rich", "uvicorn"}
 PROGRAM: Final = """

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from local_stack import ROOT
+
+from tests.local_stack import ROOT
 
 WHOLE: Final = re.compile(
     r"'(?:SMEMBERS|HGETALL|HKEYS|HVALS)'"

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from lua_source import FUNCTION, Script, read_scripts
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped] # it has no stubs
+
+from tests.lua_source import FUNCTION, Script, read_scripts
 
 SCRIPTS = read_scripts(Path(__file__).resolve().parents[2] / "lua")
 OFFERED: Final = {

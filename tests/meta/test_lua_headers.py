@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lua_source import SLOT, Script, Source, read_scripts, upper_words
+
+from tests.lua_source import SLOT, Script, Source, read_scripts, upper_words
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = read_scripts(ROOT / "lua")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SUITE = """
 import pytest
 
@@ -46,8 +46,8 @@ def run_suite(
     (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "test_suite.py").write_text(suite)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("WORKRON_", "PYTEST_"))}
-    inherited |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(TESTS)}
-    command = (sys.executable, "-m", "pytest", "-p", "summary", "-p", "no:cacheprovider", *options)
+    inherited |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    command = (sys.executable, "-m", "pytest", "-p", "tests.summary", "-p", "no:cacheprovider", *options)
     return subprocess.run(
         command, cwd=directory, env=inherited | environment, capture_output=True, text=True, check=False
     )
@@ -86,6 +86,6 @@ def test_a_server_that_no_test_ran_on_fails_the_run(tmp_path: Path, processes: t
     ("argument", "spread"), [(".", True), ("test_suite.py", False), ("test_suite.py::test_elsewhere", False)]
 )
 def test_only_folders_of_tests_are_spread_over_processes(tmp_path: Path, argument: str, spread: bool) -> None:
-    done = run_suite(tmp_path, SUITE, ("-p", "xdist", "-p", "spread", "-n", "auto", "-v", argument))
+    done = run_suite(tmp_path, SUITE, ("-p", "xdist", "-p", "tests.spread", "-n", "auto", "-v", argument))
     assert done.returncode == 0
     assert ("[gw0]" in done.stdout) is spread

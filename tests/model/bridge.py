@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from servers import Bench
-
 from tests.model.moves import Asked, Move, Moved, moves_of
+from tests.servers import Bench
 from workron.errors import StoreUnavailable
 from workron.redis.connection import Connection
 from workron.redis.lane import Command

@@ -5,17 +5,17 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from consistency import Audit
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
-from servers import Bench
 
+from tests.consistency import Audit
 from tests.model.bridge import POLICY, START, Bridge
 from tests.model.choosing import AnyRule
 from tests.model.comparing import Differences
 from tests.model.model import Model
 from tests.model.state import Policy, Refused
+from tests.servers import Bench
 from workron.errors import StoreUnavailable, UniqueConflict, WorkronError
 
 AUDITED: Final = 5

@@ -4,8 +4,7 @@ A reply may be lost: the call was made, its caller knows nothing, and makes it a
 long after it was answered. In the end all that is left is run, and has to end.
 """
 
-from builders import SUCCESS
-
+from tests.builders import SUCCESS
 from tests.model.array_rules import ArrayRules
 from tests.model.courses import Courses
 from tests.model.park_rules import ParkRules

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Final
 
-from builders import SUCCESS
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from tests.builders import SUCCESS
 from tests.model.bridge import MINUTE
 from tests.model.driver import LOST, PICK
 from tests.model.specs import FAILURES, QUEUES

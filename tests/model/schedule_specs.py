@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from builders import new_job
 from hypothesis import strategies as st
 
+from tests.builders import new_job
 from tests.model.bridge import MINUTE
 from tests.model.cron_lines import LINES, Line
 from workron import ids

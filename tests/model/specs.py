@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders import new_job
 from hypothesis import strategies as st
 
+from tests.builders import new_job
 from tests.model.array_specs import ArraySpec, arrays
 from tests.model.bridge import MINUTE
 from workron.models import (

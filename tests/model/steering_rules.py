@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bulk_actions import order, work_off
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from tests.bulk_actions import order, work_off
 from tests.model import specs
 from tests.model.driver import LOST, PICK, Driver
 from workron.models import QueueChange

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from servers import KINDS, Bench
 
 from tests.model.machine import Machine
+from tests.servers import KINDS, Bench
 
 MANY = int(os.environ.get("WORKRON_MODEL_EXAMPLES", "0"))
 STEPS = 30

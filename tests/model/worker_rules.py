@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from builders import SUCCESS, WORKER
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from tests.builders import SUCCESS, WORKER
 from tests.model.comparing import told_of_task
 from tests.model.driver import LOST, PICK, Driver
 from tests.model.specs import FAILURES, QUEUES

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as pytest has it
-
 import pytest
 
 from tests.mutation.mutants import Mutant, files

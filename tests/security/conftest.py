@@ -7,14 +7,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import new_job
-from servers import Bench
 
 from api.app import create_app
 from api.openapi import DocumentedApi
 from tests.api.conftest import redis as redis
 from tests.api.live import KEY
 from tests.api.servers import PATIENT
+from tests.builders import new_job
+from tests.servers import Bench
 from workron.models import Job, NewKey, Scope
 from workron.settings import Settings
 from workron.store import Store

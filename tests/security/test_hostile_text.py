@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish_all, new_job
-from servers import Bench
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
 from tests.api.live import AUTHORIZATION, Live, running
+from tests.builders import claim, finish_all, new_job
+from tests.servers import Bench
 from workron import durations
 from workron.errors import WorkronError
 from workron.models import Outcome, Reason

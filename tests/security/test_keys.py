@@ -9,14 +9,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, new_job
-from servers import Bench
 
 from api.app import create_app
 from api.auth.keyring import REMEMBERED_S
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
+from tests.builders import claim, new_job
 from tests.security.conftest import Clients
+from tests.servers import Bench
 from workron.errors import Conflict, NotFound, StoreUnavailable
 from workron.models import NewKey, Scope
 from workron.settings import Settings

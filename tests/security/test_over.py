@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish, new_job
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import every_route
+from tests.builders import claim, finish, new_job
 from tests.security.conftest import Clients
 from workron.models import Claim, OutputPatch, Status
 from workron.store import Store

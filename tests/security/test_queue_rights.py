@@ -5,12 +5,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim, finish
-from servers import Bench
 
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES, every_route
+from tests.builders import claim, finish
 from tests.security.conftest import ALL, JOB, Clients, foreign, routes
+from tests.servers import Bench
 from workron.models import Status
 from workron.store import Store
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from builders import claim
-from bulk_actions import act
 
 from api.openapi import DocumentedApi
+from tests.builders import claim
+from tests.bulk_actions import act
 from tests.security.conftest import ALL, JOB, Clients, foreign
 from workron.models import Status
 from workron.models.actions import Verb

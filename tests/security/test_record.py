@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from servers import Bench
 from structlog.testing import capture_logs
 
 from api.app import create_app
@@ -15,6 +14,7 @@ from api.auth.audit import Trail
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
+from tests.servers import Bench
 from workron.errors import StoreUnavailable
 from workron.settings import Settings
 from workron.store import Store

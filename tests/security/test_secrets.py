@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from servers import start_server
 
 from tests.e2e.up import Up, descendants
 from tests.local.probe import command_line, wait_for
+from tests.servers import start_server
 from workron.local.valkey import server_binary
 
 PASSWORD = "correct-horse-battery-staple"

@@ -19,10 +19,3 @@ frozen, when Redis restarts from an older state. A run that fails is printed wit
     world.py      who is there, how they reach each other, and how faults strike them
     run.py        one run from its seed to its verdict
 """
-
-import sys
-from pathlib import Path
-
-_TESTS = str(Path(__file__).parents[1])
-if _TESTS not in sys.path:  # started by `python -m tests.simulation`
-    sys.path.insert(0, _TESTS)

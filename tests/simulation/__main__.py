@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from multiprocessing import get_context
 
-from .plants import PLANTS
-from .run import Verdict, run
+from tests.simulation.plants import PLANTS
+from tests.simulation.run import Verdict, run
 
 EXAMPLES = """\
 examples:

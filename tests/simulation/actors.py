@@ -10,6 +10,11 @@ from typing import Any, Final, Protocol, TypeVar
 from redis.exceptions import ConnectionError as Away
 
 from reaper.reaper import Reaper
+from tests.simulation.history import History
+from tests.simulation.http import URL
+from tests.simulation.timeline import Process
+from tests.simulation.witnesses import Witnesses
+from tests.simulation.work import WITH_VALUES, Commands
 from workers.http_source import HttpSource
 from workers.source import JobSource
 from workers.worker import Worker
@@ -41,12 +46,6 @@ from workron.schedules.times import Dst
 from workron.settings import Settings
 from workron.store import Store
 from workron.store.source import RedisSource
-
-from .history import History
-from .http import URL
-from .timeline import Process
-from .witnesses import Witnesses
-from .work import WITH_VALUES, Commands
 
 SCHEDULE: Final = "every-minute"
 QUEUES: Final = ("default", "other")

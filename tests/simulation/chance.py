@@ -13,9 +13,8 @@ from unittest import mock
 import structlog
 from fakeredis.commands_mixins import scripting_mixin
 
+from tests.simulation.timeline import EPOCH_S, Timeline
 from workron import ids
-
-from .timeline import EPOCH_S, Timeline
 
 
 def seeded(what: str) -> Random:

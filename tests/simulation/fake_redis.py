@@ -17,7 +17,7 @@ from fakeredis._helpers import SimpleError
 from fakeredis._socket._fakesocket import FakeSocket
 from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
 
-from .timeline import Host, Timeline
+from tests.simulation.timeline import Host, Timeline
 
 _HEADER: Final = re.compile(r"^-- (\w+): ", re.MULTILINE)
 _CALLS_BETWEEN_COLLECTIONS: Final = 500

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tests.simulation.fake_redis import Server
+from tests.simulation.passes import Passes
+from tests.simulation.rules import Kept, Rules
 from workron.models import Claim, Status, When
 from workron.redis.keys import Keys
-
-from .fake_redis import Server
-from .passes import Passes
-from .rules import Kept, Rules
 
 _ARGV: Final = 5
 """Where the arguments begin in `EVALSHA sha 2 meta guard …`."""

@@ -11,11 +11,10 @@ from urllib.parse import urlencode
 import httpx2
 
 from api.app import create_app
+from tests.simulation.timeline import Process, Timeline
+from tests.simulation.weather import Fate, Weather
 from workron.settings import Settings
 from workron.store import Store
-
-from .timeline import Process, Timeline
-from .weather import Fate, Weather
 
 URL: Final = "http://127.0.0.1"
 _HEADERS: Final = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]

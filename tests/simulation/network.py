@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from redis.exceptions import ConnectionError as Away
 
+from tests.simulation.fake_redis import Server, State
+from tests.simulation.http import settle
+from tests.simulation.timeline import Process, Timeline
+from tests.simulation.weather import Fate, Weather
 from workron.redis.connection import BLOCK_S, Connection
-
-from .fake_redis import Server, State
-from .http import settle
-from .timeline import Process, Timeline
-from .weather import Fate, Weather
 
 TRACE: Final = 5000
 """So many of the last calls are kept."""

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from tests.simulation.fake_redis import Server
 from workron.redis.keys import Keys
-
-from .fake_redis import Server
 
 _MORE: Final = 7
 """Where the answer of `reap` says that leases are left to look at."""

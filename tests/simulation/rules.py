@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.simulation.fake_redis import Server
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, TERMINAL, Until
 from workron.redis.keys import Keys
-
-from .fake_redis import Server
 
 Row = Mapping[bytes, bytes]
 _OWN_FAILURES: Final = frozenset({b"exit_code", b"timeout", b"worker_lost"})

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import fakeredis
-from consistency import Audit
 
-from .chance import chance_of, quickly
-from .http import http_by
-from .plants import planted
-from .timeline import Timeline
-from .weather import LAST_ROLLBACK_S, STORM_S
-from .world import World
+from tests.consistency import Audit
+from tests.simulation.chance import chance_of, quickly
+from tests.simulation.http import http_by
+from tests.simulation.plants import planted
+from tests.simulation.timeline import Timeline
+from tests.simulation.weather import LAST_ROLLBACK_S, STORM_S
+from tests.simulation.world import World
 
 DRAIN_S: Final = 120.0
 """After the storm all jobs must have ended within this time: nobody starves."""

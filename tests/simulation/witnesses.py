@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
+from tests.simulation.fake_redis import Server
+from tests.simulation.timeline import Process
 from workron.redis.keys import Keys
-
-from .fake_redis import Server
-from .timeline import Process
 
 
 class Witnesses:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from tests.simulation.history import History
 from workers.command_files import Notes
 from workers.guardian import boottime_s
 from workers.output import OutputBuffer
@@ -17,8 +18,6 @@ from workers.shortage import Scarcity
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, OutputPatch, Reason
 from workron.runtime.signals import happens
-
-from .history import History
 
 WITH_VALUES: Final = 4
 """Arrays of this size have values."""

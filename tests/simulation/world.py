@@ -8,21 +8,20 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import ConnectionError as Away
 
+from tests.simulation.actors import QUEUES, Client, WorkerProcess, reaper
+from tests.simulation.chance import seeded
+from tests.simulation.fake_redis import Server
+from tests.simulation.history import History
+from tests.simulation.http import ApiServer, settle
+from tests.simulation.network import Client as Redis
+from tests.simulation.network import Network, Wire
+from tests.simulation.timeline import Process, Timeline
+from tests.simulation.weather import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
+from tests.simulation.witnesses import Witnesses
 from workron.redis.keys import Keys
 from workron.settings import Settings
 from workron.store import Store
 from workron.store.policy import Policy
-
-from .actors import QUEUES, Client, WorkerProcess, reaper
-from .chance import seeded
-from .fake_redis import Server
-from .history import History
-from .http import ApiServer, settle
-from .network import Client as Redis
-from .network import Network, Wire
-from .timeline import Process, Timeline
-from .weather import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
-from .witnesses import Witnesses
 
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"

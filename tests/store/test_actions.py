@@ -5,11 +5,11 @@ import time
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from bulk_actions import FAILURE, act, counts, fail, found, order, statuses, work_off
-from servers import Bench
 
 from reaper.reaper import Reaper
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import FAILURE, act, counts, fail, found, order, statuses, work_off
+from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, IdempotencyConflict, NotFound
 from workron.models import Concurrency, NewArray, NewJob, OnConflict, Outcome, Reason, Status, Unique

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import claim, finish, new_job, submit
-from servers import Bench
 
+from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from tests.builders import claim, finish, new_job, submit
+from tests.servers import Bench
 from workron.errors import Conflict, InvalidRequest
 from workron.models import Cancelled, Claim, Dependency, JobFilter, NewJob, Outcome, Reason, Status, When
 from workron.models.retry import RetryPolicy

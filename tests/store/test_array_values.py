@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from array_jobs import array_job, run_all
-from builders import after, claim, finish, jobs, new_job, submit
-from schedules import fire, make_due, put
-from servers import Bench
 
+from tests.array_jobs import array_job, run_all
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.schedules import fire, make_due, put
+from tests.servers import Bench
 from workron import ids
 from workron.errors import QueueFull, StoreFull, StoreUnavailable
 from workron.models import NewJob, QueueChange, Status

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import SUCCESS, after, claim, finish, finish_all, new_job, submit
-from servers import Bench
 
+from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from tests.builders import SUCCESS, after, claim, finish, finish_all, new_job, submit
+from tests.servers import Bench
 from workron.errors import QueueFull
 from workron.models import (
     Cancelled,

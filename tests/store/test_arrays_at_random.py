@@ -4,9 +4,9 @@ import random
 from contextlib import suppress
 
 import pytest
-from array_jobs import BAD, array_job, array_of
-from builders import SUCCESS, claim, finish
 
+from tests.array_jobs import BAD, array_job, array_of
+from tests.builders import SUCCESS, claim, finish
 from workron.errors import Conflict
 from workron.models import Claim, Dependency, NewJob, Status, When
 from workron.store import Store

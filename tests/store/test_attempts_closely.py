@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from builders import WORKER, claim, finish, new_job, reap_all, submit
-from servers import USUAL, Bench
 
+from tests.builders import WORKER, claim, finish, new_job, reap_all, submit
+from tests.servers import USUAL, Bench
 from workron.models import (
     Cancelled,
     ClaimRequest,

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import pytest
-from array_jobs import BAD, array_job, run_all, tasks_of
-from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
-from bulk_actions import act, counts, order, work_off
-from servers import Bench
-from unique_keys import holder, unique
-from workflows import FAILURE, end, start, statuses
 
+from tests.array_jobs import BAD, array_job, run_all, tasks_of
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import act, counts, order, work_off
+from tests.servers import Bench
+from tests.unique_keys import holder, unique
+from tests.workflows import FAILURE, end, start, statuses
 from workron import ids
 from workron.errors import NotFound
 from workron.models import Concurrency, NewJob, OnFailure, Result, When

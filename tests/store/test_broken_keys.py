@@ -1,9 +1,9 @@
 """A damaged key is an error that callers can live with, and spares the rest of a batch."""
 
 import pytest
-from builders import after, claim, finish, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, finish, new_job, submit
+from tests.servers import Bench
 from workron.errors import StoreBroken
 from workron.models import Concurrency, Status
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from builders import WORKER, after, claim, finish, jobs, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import WORKER, after, claim, finish, jobs, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.errors import Conflict
 from workron.models import (
     Beat,

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from builders import after, finish, jobs, new_job, submit
-from servers import Bench
-from workflows import claim_one, end, statuses
 
+from tests.builders import after, finish, jobs, new_job, submit
+from tests.servers import Bench
+from tests.workflows import claim_one, end, statuses
 from workron import ids
 from workron.errors import Conflict
 from workron.models import (

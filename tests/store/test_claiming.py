@@ -1,10 +1,10 @@
 """What a claim takes out of the lists, and what it leaves there."""
 
 import pytest
-from array_jobs import array_job
-from builders import claim, jobs, new_job, submit
-from servers import Bench
 
+from tests.array_jobs import array_job
+from tests.builders import claim, jobs, new_job, submit
+from tests.servers import Bench
 from workron import ids
 from workron.models import ClaimRequest, Concurrency, JobFilter, Status
 from workron.store import Store

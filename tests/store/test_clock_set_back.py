@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from builders import WORKER, claim, finish, jobs, new_job, submit
-from bulk_actions import counts, order
-from servers import Bench
 
+from tests.builders import WORKER, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import counts, order
+from tests.servers import Bench
 from workron.models import Moment, NewJob, Outcome, QueueChange, Rate, Reason, Status
 from workron.models.actions import Verb
 from workron.models.workers import WorkerStatus

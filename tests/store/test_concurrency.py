@@ -1,8 +1,7 @@
 """Concurrency keys: of all jobs that name one, in whatever queues, only so many run at once."""
 
-from builders import SUCCESS, after, claim, finish, jobs, new_job, submit
-from servers import Bench
-
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron.models import NO_LIMIT, ClaimRequest, Concurrency, Job, NewJob, QueueChange, Result, Status
 from workron.store import Store
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from array_jobs import BAD, array_job
-from builders import SUCCESS, after, claim, finish, jobs, new_job
-from consistency import Audit
-from servers import Bench
 
+from tests.array_jobs import BAD, array_job
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job
+from tests.consistency import Audit
+from tests.servers import Bench
 from workron.errors import Conflict
 from workron.models import Claim, ClaimRequest, Concurrency, Moment, NewJob, QueueChange, Status
 from workron.store import Store

@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from array_jobs import BAD, array_job, tasks_of
-from builders import after, claim, finish, jobs, new_job, reap_all, submit
-from expiring import SOON, ended
-from servers import Bench
 
+from tests.array_jobs import BAD, array_job, tasks_of
+from tests.builders import after, claim, finish, jobs, new_job, reap_all, submit
+from tests.expiring import SOON, ended
+from tests.servers import Bench
 from workron.models import ClaimRequest, Concurrency, Status
 from workron.store import Store
 from workron.store.policy import Policy

@@ -1,9 +1,9 @@
 """Concurrency keys cost nothing while nothing happens: jobs are let go by who frees a slot, not by looking again."""
 
 import pytest
-from builders import claim, finish, new_job, submit
-from servers import Bench
 
+from tests.builders import claim, finish, new_job, submit
+from tests.servers import Bench
 from workron.models import Concurrency, Status
 from workron.store import Store
 

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron.errors import StoreUnavailable
 from workron.models import Claim, ClaimRequest, Concurrency, NewJob, Status
 from workron.store import Store

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from array_jobs import array_job, run_all, tasks_of
-from builders import SUCCESS, WORKER, after, claim, finish, jobs, new_job, submit
-from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
+from tests.array_jobs import array_job, run_all, tasks_of
+from tests.builders import SUCCESS, WORKER, after, claim, finish, jobs, new_job, submit
+from tests.servers import QUICK, Bench
 from workron import ids
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.models import Beat, OutputPatch, Result, Status, Verdict

@@ -5,10 +5,10 @@ import time
 from typing import Any
 
 import pytest
-from builders import WORKER, after, claim, finish, jobs, new_job, reap_all, submit
-from expiring import FAILURE, PAST, SOON, due, ended, overrun
-from servers import Bench
 
+from tests.builders import WORKER, after, claim, finish, jobs, new_job, reap_all, submit
+from tests.expiring import FAILURE, PAST, SOON, due, ended, overrun
+from tests.servers import Bench
 from workron.errors import Conflict
 from workron.models import ClaimRequest, Moment, Outcome, Reason, Status, Verdict, When
 from workron.store import Store

@@ -1,10 +1,10 @@
 """Finished jobs are forgotten when somebody asks for it."""
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from bulk_actions import statuses
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import statuses
+from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, NotFound
 from workron.models import NewArray, Outcome, Result, Status

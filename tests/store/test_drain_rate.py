@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import SUCCESS, claim, jobs, new_job, submit
-from queue_limits import limited, refused
-from servers import Bench
 
 from reaper.reaper import Reaper
+from tests.builders import SUCCESS, claim, jobs, new_job, submit
+from tests.queue_limits import limited, refused
+from tests.servers import Bench
 from workron.models import Result
 from workron.settings import Settings
 from workron.store import Store

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, UnknownDependency
 from workron.models import Cancelled, NewJob, Outcome, Reason, Result, Status, When

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
-from array_jobs import BAD
-from builders import SUCCESS, claim, finish, new_job
-from bulk_actions import order
-from consistency import Audit
-from servers import Bench
 
+from tests.array_jobs import BAD
+from tests.builders import SUCCESS, claim, finish, new_job
+from tests.bulk_actions import order
+from tests.consistency import Audit
+from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, InvalidRequest, NotFound, UnknownDependency
 from workron.models import (

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from array_jobs import array_job
-from builders import WORKER, after, claim, finish, jobs, new_job, submit
-from servers import Bench
-
+from tests.array_jobs import array_job
+from tests.builders import WORKER, after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron.models import Concurrency, Outcome, QueueChange, Rate, Reason
 from workron.store import Store
 from workron.store.policy import Policy

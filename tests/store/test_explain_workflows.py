@@ -1,8 +1,7 @@
 """Why jobs of workflows, and those that were cancelled with others, are where they are."""
 
-from builders import after, claim, finish, jobs, submit
-from workflows import FAILURE, start
-
+from tests.builders import after, claim, finish, jobs, submit
+from tests.workflows import FAILURE, start
 from workron.models import OnFailure
 from workron.store import Store
 

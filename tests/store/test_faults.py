@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from builders import WORKER, after, claim, finish, new_job, submit
-from servers import Bench, lapse
 
+from tests.builders import WORKER, after, claim, finish, new_job, submit
+from tests.servers import Bench, lapse
 from workron import ids
 from workron.errors import Conflict, InvalidRequest, StoreBroken, StoreFull, StoreUnavailable, UnknownDependency
 from workron.models import (

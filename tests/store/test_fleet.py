@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from builders import WORKER, claim, finish, new_job, submit
-from conftest import WaitUntil
-from servers import QUICK, Bench
 
+from tests.builders import WORKER, claim, finish, new_job, submit
+from tests.conftest import WaitUntil
+from tests.servers import QUICK, Bench
 from workron.errors import NotFound
 from workron.models.workers import Drain, WorkerStatus
 from workron.store import Store

@@ -5,10 +5,10 @@ import time
 from typing import Any
 
 import pytest
-from array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from builders import SUCCESS, claim, finish, finish_all, jobs, submit
-from servers import Bench
 
+from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
+from tests.builders import SUCCESS, claim, finish, finish_all, jobs, submit
+from tests.servers import Bench
 from workron import ids
 from workron.models import Claim, Dependency, Moment, NewArray, NewJob, Reason, Result, Status, When
 from workron.store import Store

@@ -4,13 +4,13 @@ import asyncio
 import gc
 
 import pytest
-from array_jobs import array_job, tasks_of
-from builders import WORKER, after, claim, finish, jobs, new_job, submit
-from bulk_actions import FAILURE, act
-from expiring import LATER, SOON, changed, ended
-from servers import Bench
-from unique_keys import unique
 
+from tests.array_jobs import array_job, tasks_of
+from tests.builders import WORKER, after, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import FAILURE, act
+from tests.expiring import LATER, SOON, changed, ended
+from tests.servers import Bench
+from tests.unique_keys import unique
 from workron import ids
 from workron.errors import Conflict, StoreUnavailable, UnknownDependency
 from workron.models import Beat, ClaimRequest, Dependency, Moment, QueueChange, Status, When

@@ -4,9 +4,9 @@ import asyncio
 import time
 
 import pytest
-from builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.errors import Conflict, NotFound
 from workron.models import NO_LIMIT, ClaimRequest, Outcome, QueueChange, Rate, Reason, Result, Status
 from workron.store import Store

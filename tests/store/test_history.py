@@ -1,9 +1,9 @@
 """Redis that is found in an older state than before is reported, by whoever remembers more."""
 
 import pytest
-from builders import claim, finish, new_job, submit
-from servers import Bench
 
+from tests.builders import claim, finish, new_job, submit
+from tests.servers import Bench
 from workron.models import Status
 
 

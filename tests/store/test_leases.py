@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from builders import WORKER, claim, finish, new_job, reap_all, submit
-from conftest import WaitUntil
-from expiring import SOON, overrun
-from servers import USUAL, Bench
 
+from tests.builders import WORKER, claim, finish, new_job, reap_all, submit
+from tests.conftest import WaitUntil
+from tests.expiring import SOON, overrun
+from tests.servers import USUAL, Bench
 from workron import ids
 from workron.models import Beat, ClaimRequest, Outcome, Reason, Result, Status, Verdict
 from workron.store import Store

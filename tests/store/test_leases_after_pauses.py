@@ -3,10 +3,10 @@
 from typing import Final
 
 import pytest
-from builders import WORKER, claim, jobs, new_job, reap_all, submit
-from servers import QUICK, Bench
 
 from reaper.reaper import Reaper
+from tests.builders import WORKER, claim, jobs, new_job, reap_all, submit
+from tests.servers import QUICK, Bench
 from workron.models import Beat, Status
 from workron.store import Store
 from workron.store.policy import Policy

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from builders import claim, finish, new_job, submit
 
+from tests.builders import claim, finish, new_job, submit
 from workron.errors import NotFound
 from workron.models import Outcome, Reason, Status, Verdict
 from workron.store import Store

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, reap_all, submit
-from queue_limits import limited, refused
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, reap_all, submit
+from tests.queue_limits import limited, refused
+from tests.servers import Bench
 from workron import ids
 from workron.errors import QueueFull, StoreUnavailable, UnknownDependency
 from workron.models import Idempotency, NewJob, Outcome, Reason, Status

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron import ids
 from workron.errors import InvalidRequest
 from workron.models import Concurrency, Job, JobFilter, NewArray, Outcome, Reason, Status

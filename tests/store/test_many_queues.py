@@ -1,11 +1,11 @@
 """Many queues: what is asked and what is kept in order costs what it concerns, however many there are."""
 
 import pytest
-from builders import WORKER, claim, finish, jobs, new_job, submit
-from bulk_actions import counts, order, work_off
-from counting import commands_of
-from servers import Bench
 
+from tests.builders import WORKER, claim, finish, jobs, new_job, submit
+from tests.bulk_actions import counts, order, work_off
+from tests.counting import commands_of
+from tests.servers import Bench
 from workron import ids
 from workron.models import Concurrency, JobFilter, Status
 from workron.models.actions import Verb

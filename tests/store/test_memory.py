@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from builders import WORKER, claim, finish, jobs, new_job, submit
-from servers import Bench, start_server
 
+from tests.builders import WORKER, claim, finish, jobs, new_job, submit
+from tests.servers import Bench, start_server
 from workron.errors import StoreFull
 from workron.local.valkey import server_binary
 from workron.models import Beat, ClaimRequest, Dependency, Outcome, OutputPatch, Reason, Result, Status

@@ -1,8 +1,7 @@
 """Stored output: written at exact offsets under the fence, the last two attempts are kept."""
 
-from builders import claim, finish, new_job, submit
-from servers import Bench
-
+from tests.builders import claim, finish, new_job, submit
+from tests.servers import Bench
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Outcome, OutputPatch, Reason, Result
 from workron.store import Store
 

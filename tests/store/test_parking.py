@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
-from builders import after, claim, finish, new_job, reap_all, submit
-from parked import ask, unheard
-from servers import Bench
 
+from tests.builders import after, claim, finish, new_job, reap_all, submit
+from tests.parked import ask, unheard
+from tests.servers import Bench
 from workron.models import ClaimRequest, Outcome, Reason, Status
 from workron.store import Store
 from workron.store.policy import Policy

@@ -1,9 +1,9 @@
 """Parked requests among damaged keys: who waits must not cost those who submit."""
 
 import pytest
-from builders import claim, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import claim, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.errors import StoreBroken
 from workron.models import ClaimRequest, Status
 from workron.store import Store

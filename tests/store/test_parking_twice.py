@@ -1,9 +1,8 @@
 """Two sequences of requests of one worker, and requests that are made again otherwise than before."""
 
-from builders import new_job, submit
-from parked import ask, unheard
-from servers import Bench
-
+from tests.builders import new_job, submit
+from tests.parked import ask, unheard
+from tests.servers import Bench
 from workron.store import Store
 
 

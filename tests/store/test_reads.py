@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from builders import after, claim, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, jobs, new_job, submit
+from tests.servers import Bench
 from tests.store.test_listing import every
 from workron.errors import StoreUnavailable, TooManyReads
 from workron.models import EDGES_SHOWN, JobFilter, NewArray, Status

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from array_jobs import array_job
-from builders import WORKER, after, claim, jobs, new_job
-from servers import Bench
 
+from tests.array_jobs import array_job
+from tests.builders import WORKER, after, claim, jobs, new_job
+from tests.servers import Bench
 from workron import ids
 from workron.errors import (
     Conflict,

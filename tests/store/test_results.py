@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, new_job, reap_all, submit
-from cores import used_s
-from servers import Bench
 
+from tests.builders import after, claim, finish, new_job, reap_all, submit
+from tests.cores import used_s
+from tests.servers import Bench
 from workron.errors import NotFound
 from workron.models import JobFilter, Outcome, OutputPatch, Parent, Reason, Result, Status, Verdict, When, user_json
 from workron.models.exchange import Kept

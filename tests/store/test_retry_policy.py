@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import claim, finish, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import claim, finish, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.models import Outcome, Reason, Status
 from workron.models.retry import RetryPolicy, pack, unpack
 from workron.store import Store

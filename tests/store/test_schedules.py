@@ -5,8 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from builders import claim, finish
-from schedules import (
+
+from tests.builders import claim, finish
+from tests.schedules import (
     HOUR_MS,
     definition,
     fire,
@@ -17,8 +18,7 @@ from schedules import (
     put,
     workflow,
 )
-from servers import Bench
-
+from tests.servers import Bench
 from workron import ids
 from workron.errors import IdempotencyConflict
 from workron.models import JobFilter

@@ -4,11 +4,11 @@ import threading
 from typing import Any
 
 import pytest
-from builders import claim, finish, new_job, submit
-from schedules import RARE, fire, full_hour_ms, make_due, outcomes, put, workflow
-from servers import Bench
 
 from reaper import firing
+from tests.builders import claim, finish, new_job, submit
+from tests.schedules import RARE, fire, full_hour_ms, make_due, outcomes, put, workflow
+from tests.servers import Bench
 from workron.models import OnConflict, Status, Unique, Until
 from workron.schedules.models import Overlap, RunOutcome
 from workron.schedules.plan import plan

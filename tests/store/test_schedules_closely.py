@@ -4,9 +4,12 @@ import asyncio
 import time
 
 import pytest
-from builders import claim, finish, new_job, submit
-from conftest import WaitUntil
-from schedules import (
+
+from reaper.firing import Firing
+from reaper.reaper import Reaper
+from tests.builders import claim, finish, new_job, submit
+from tests.conftest import WaitUntil
+from tests.schedules import (
     HOUR_MS,
     definition,
     fire,
@@ -16,10 +19,7 @@ from schedules import (
     outcomes,
     put,
 )
-from servers import Bench
-
-from reaper.firing import Firing
-from reaper.reaper import Reaper
+from tests.servers import Bench
 from workron.errors import IdempotencyConflict, NotFound, StoreBroken
 from workron.models import JobFilter, Status
 from workron.schedules.models import CatchUp, Overlap, RunOutcome

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from schedules import HOUR_MS, definition, fire, full_hour_ms, hourly, make_due, outcomes, put
-from servers import Bench
 
+from tests.schedules import HOUR_MS, definition, fire, full_hour_ms, hourly, make_due, outcomes, put
+from tests.servers import Bench
 from workron.schedules.models import RunOutcome
 from workron.store import Store
 

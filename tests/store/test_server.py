@@ -1,8 +1,8 @@
 """What the store asks of a server before it trusts it with jobs."""
 
 import pytest
-from servers import Bench, start_server
 
+from tests.servers import Bench, start_server
 from workron.errors import StoreUnavailable, StoreUnsuitable
 from workron.local.valkey import server_binary
 from workron.redis.connection import Connection

@@ -1,9 +1,9 @@
 """Cancel and retry: they act on the run that their caller saw, and after an accepted cancel every end is cancelled."""
 
 import pytest
-from builders import WORKER, claim, finish, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import WORKER, claim, finish, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.errors import Conflict, NotFound
 from workron.models import Beat, Cancelled, Outcome, Reason, Status, Verdict
 from workron.store import Store

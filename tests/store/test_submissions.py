@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron import ids
 from workron.errors import IdempotencyConflict, StoreUnavailable, UnknownDependency
 from workron.models import Idempotency, JobFilter, Status

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
 from workron.errors import Conflict, NotFound, UnknownDependency
 from workron.models import (
     Cancelled,

@@ -1,9 +1,9 @@
 """Jobs with which workers were lost again and again are claimed alone."""
 
 import pytest
-from builders import claim, finish, jobs, new_job, reap_all, submit
-from servers import Bench
 
+from tests.builders import claim, finish, jobs, new_job, reap_all, submit
+from tests.servers import Bench
 from workron.models import Claim, Concurrency, Job, Reason, Status
 from workron.store import Store
 

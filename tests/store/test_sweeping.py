@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from builders import claim, finish, jobs, new_job, submit
-from counting import commands_of
-from servers import Bench
 
 from reaper.reaper import Reaper
+from tests.builders import claim, finish, jobs, new_job, submit
+from tests.counting import commands_of
+from tests.servers import Bench
 from workron.errors import StoreBroken
 from workron.store import Store, retention
 from workron.store.policy import Policy

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from builders import WORKER, after, claim, finish, jobs, new_job, submit
-from expiring import FAILURE, LATER, PAST, SOON, due, ended, overrun
-from servers import Bench
 
+from tests.builders import WORKER, after, claim, finish, jobs, new_job, submit
+from tests.expiring import FAILURE, LATER, PAST, SOON, due, ended, overrun
+from tests.servers import Bench
 from workron.errors import Conflict
 from workron.models import Beat, ClaimRequest, JobFilter, Moment, Status
 from workron.store import Store

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
-from servers import Bench
-from unique_keys import holder, refused, unique
 
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
+from tests.servers import Bench
+from tests.unique_keys import holder, refused, unique
 from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
 from workron.models import Dependency, JobFilter, NewArray, Outcome, Reason, Status, When

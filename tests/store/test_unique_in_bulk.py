@@ -5,10 +5,10 @@ import math
 from typing import Any
 
 import pytest
-from builders import after, claim, jobs, new_job, submit
-from servers import Bench
-from unique_keys import holder, unique
 
+from tests.builders import after, claim, jobs, new_job, submit
+from tests.servers import Bench
+from tests.unique_keys import holder, unique
 from workron.errors import UniqueConflict, UnknownDependency
 from workron.models import Idempotency, JobFilter, Status
 from workron.store import Store

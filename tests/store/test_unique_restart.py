@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from builders import claim, finish, jobs, new_job, submit
-from bulk_actions import order, work_off
-from servers import QUICK, start_server
-from unique_keys import refused, unique
 
+from tests.builders import claim, finish, jobs, new_job, submit
+from tests.bulk_actions import order, work_off
+from tests.servers import QUICK, start_server
+from tests.unique_keys import refused, unique
 from workron.local.valkey import server_binary
 from workron.models import Status
 from workron.models.actions import Verb

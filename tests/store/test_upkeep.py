@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import QUICK, Bench
 
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import QUICK, Bench
 from workron.errors import StoreFull
 from workron.models import Outcome, OutputPatch, Reason, Result, Status
 from workron.store import Store

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from builders import claim, jobs, new_job, submit
-from queue_limits import refused
-from servers import Bench
 
+from tests.builders import claim, jobs, new_job, submit
+from tests.queue_limits import refused
+from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, InvalidRequest, NotFound, QueueFull, StoreUnavailable
 from workron.models import Claim, ClaimRequest, Dependency, NewJob, Outcome, Reason, Result, When

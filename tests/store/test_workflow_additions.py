@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from builders import after, claim, finish, jobs, new_job
-from workflows import claim_one, end, start, statuses
 
+from tests.builders import after, claim, finish, jobs, new_job
+from tests.workflows import claim_one, end, start, statuses
 from workron.errors import Conflict, IdempotencyConflict, QueueFull
 from workron.models import (
     Idempotency,

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from builders import SUCCESS, after, claim, finish, jobs, new_job
-from servers import Bench
-from workflows import FAILURE, claim_one, end, start, statuses
 
+from tests.builders import SUCCESS, after, claim, finish, jobs, new_job
+from tests.servers import Bench
+from tests.workflows import FAILURE, claim_one, end, start, statuses
 from workron import ids
 from workron.errors import Conflict, NotFound
 from workron.models import (

@@ -1,10 +1,10 @@
 """Tokens by which the command of a workflow's job may add to its workflow, while its attempt runs."""
 
 import pytest
-from builders import claim, finish, new_job, reap_all, submit
-from servers import Bench
-from workflows import FAILURE, claim_one, start
 
+from tests.builders import claim, finish, new_job, reap_all, submit
+from tests.servers import Bench
+from tests.workflows import FAILURE, claim_one, start
 from workron.errors import StoreUnavailable
 from workron.store import Store
 from workron.store.workflow_tokens import Grant

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from servers import PATIENCE_S, QUICK
 
 from tests.chaos.grounds import KEYS, NAMESPACE, Ground
+from tests.servers import PATIENCE_S, QUICK
 from workron.redis.connection import Connection
 from workron.store import Store
 

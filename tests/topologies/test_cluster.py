@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import claim, finish, new_job, submit
-from conftest import WaitUntil
 
+from tests.builders import claim, finish, new_job, submit
 from tests.chaos.deployment import Size
 from tests.chaos.grounds import KEYS, NAMESPACE
 from tests.chaos.harness import Run
 from tests.chaos.topologies import Cluster
+from tests.conftest import WaitUntil
 from tests.topologies.conftest import Placed
 from tests.topologies.test_sentinel import listen, publish, wait_in_line
 from workron.errors import StoreUnavailable

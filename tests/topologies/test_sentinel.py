@@ -5,14 +5,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from builders import claim, finish, new_job, submit
-from conftest import WaitUntil
 
+from tests.builders import claim, finish, new_job, submit
 from tests.chaos.deployment import Size
 from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.harness import Run
 from tests.chaos.node import Node
 from tests.chaos.topologies import Failover, SafeFailover
+from tests.conftest import WaitUntil
 from tests.topologies.conftest import Placed
 from workron.errors import StoreUnavailable
 from workron.models import Status

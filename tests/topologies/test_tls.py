@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from local_stack import ROOT
 
 from tests.chaos.deployment import Size
 from tests.chaos.grounds import KEYS
 from tests.chaos.harness import Run
 from tests.chaos.topologies import ACL, Tls
+from tests.local_stack import ROOT
 from tests.topologies.conftest import Placed
 from workron.errors import StoreRefused, StoreUnavailable
 from workron.redis.connection import Connection

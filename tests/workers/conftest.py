@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from servers import Bench
 
+from tests.servers import Bench
 from tests.workers.places import Place
 from workers.executor import Executor
 

@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from servers import Bench
-
 from api.app import create_app
 from tests.api.live import KEY, running
+from tests.servers import Bench
 from workers.executor import Executor
 from workers.http_source import HttpSource
 from workers.limits import NO_LIMITS, Limits

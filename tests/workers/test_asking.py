@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from pretend_worker import claim_for
-from scripted_source import Scripted, Until, working
 
+from tests.pretend_worker import claim_for
+from tests.scripted_source import Scripted, Until, working
 from workers.guardian import boottime_s
 from workron.models import Claimed, ClaimRequest
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run, start
 
+from tests.commands import run, start
 from workers.executor import Executor
 from workron.models import Outcome, Reason
 
@@ -52,7 +52,7 @@ async def test_a_worker_without_standard_files_gives_its_commands_theirs(tmp_pat
     script = """
 import asyncio, sys
 from pathlib import Path
-from commands import claim_for
+from tests.commands import claim_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 
@@ -169,7 +169,7 @@ async def test_what_cannot_be_started_is_told_in_one_sentence(
 async def test_a_system_that_allows_no_more_processes_is_not_taken_for_a_fault_of_the_program() -> None:
     script = """
 import asyncio, os, resource
-from commands import claim_for
+from tests.commands import claim_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from builders import new_job, submit
-from commands import LEASE_S, claim_for, let_end_unnoticed, start
-from conftest import WaitUntil
-from scripted_source import Scripted, Until, working
-from servers import Bench, start_server
 
+from tests.builders import new_job, submit
+from tests.commands import LEASE_S, claim_for, let_end_unnoticed, start
+from tests.conftest import WaitUntil
+from tests.scripted_source import Scripted, Until, working
+from tests.servers import Bench, start_server
 from tests.workers.places import Place
 from workers.executor import Executor
 from workers.guardian import boottime_s

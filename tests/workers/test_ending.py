@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import alive, let_end_unnoticed, pid_in, run, start
-from conftest import WaitUntil
 
+from tests.commands import alive, let_end_unnoticed, pid_in, run, start
+from tests.conftest import WaitUntil
 from workers.executor import Executor
 from workron.models import Outcome, Reason
 

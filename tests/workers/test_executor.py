@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import alive, let_end_unnoticed, pid_in, run, start
-from conftest import WaitUntil
 
+from tests.commands import alive, let_end_unnoticed, pid_in, run, start
+from tests.conftest import WaitUntil
 from workers.executor import Executor
 from workron.models import OUTPUT_HEAD, OUTPUT_TAIL, Outcome, Reason
 
@@ -168,7 +168,7 @@ async def test_memory_stays_flat_under_a_gigabyte_of_output() -> None:
     script = """
 import asyncio, re, sys
 from pathlib import Path
-from commands import claim_for
+from tests.commands import claim_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 
@@ -273,7 +273,7 @@ async def test_an_exit_code_that_someone_else_took_is_not_success(executor: Exec
 async def test_exit_codes_survive_a_parent_that_ignores_its_children() -> None:
     script = """
 import asyncio, json
-from commands import claim_for
+from tests.commands import claim_for
 from workers.executor import Executor
 from workers.guardian import boottime_s
 

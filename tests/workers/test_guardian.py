@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import alive, claim_for, guardian_of, pid_in, start
-from conftest import WaitUntil
 
+from tests.commands import alive, claim_for, guardian_of, pid_in, start
+from tests.conftest import WaitUntil
 from workers import guardian_link
 from workers.executor import Executor
 from workers.exits import Exits

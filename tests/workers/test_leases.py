@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import alive, claim_for
-from conftest import WaitUntil
 
+from tests.commands import alive, claim_for
+from tests.conftest import WaitUntil
 from workers.executor import Executor
 from workers.exits import Exits
 from workers.guardian import boottime_s

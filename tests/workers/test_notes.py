@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from commands import alive, run, start
-from conftest import WaitUntil
-from scripted_source import Scripted, working
 
+from tests.commands import alive, run, start
+from tests.conftest import WaitUntil
+from tests.scripted_source import Scripted, working
 from workers.command_files import PREFIX, Notes
 from workers.executor import Executor
 from workers.parents import Parents
@@ -269,20 +269,19 @@ def test_the_directory_of_a_dead_worker_is_removed_by_the_next_and_that_of_a_liv
 async def test_the_guardian_removes_the_directory_of_a_worker_that_was_killed(
     wait_until: WaitUntil, tmp_path: Path
 ) -> None:
-    tests = Path(__file__).resolve().parents[1]
     script = (
-        "import asyncio, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from commands import start\n"
+        "import asyncio, sys\n"
+        "from tests.commands import start\n"
         "from workers.executor import Executor\n"
         "async def main():\n"
         "    async with Executor(kill_grace_s=1) as executor:\n"
-        "        attempt = start(executor, 'echo 1 > $WORKRON_CONTROL; echo $$ > ' + sys.argv[2] + '; sleep 60')\n"
+        "        attempt = start(executor, 'echo 1 > $WORKRON_CONTROL; echo $$ > ' + sys.argv[1] + '; sleep 60')\n"
         "        print(executor.notes.folder, flush=True)\n"
         "        await attempt.wait()\n"
         "asyncio.run(main())\n"
     )
     pid_file = tmp_path / "pid"
-    command = [sys.executable, "-c", script, str(tests), str(pid_file)]
+    command = [sys.executable, "-c", script, str(pid_file)]
     env = os.environ | {"TMPDIR": str(tmp_path)}
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env=env)
     assert process.stdout is not None

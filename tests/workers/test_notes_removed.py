@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from commands import LEASE_S, claim_for, run
-from conftest import WaitUntil
-from scripted_source import Scripted, working
 
+from tests.commands import LEASE_S, claim_for, run
+from tests.conftest import WaitUntil
+from tests.scripted_source import Scripted, working
 from workers.command_files import PREFIX
 from workers.executor import Executor
 from workers.guardian import boottime_s

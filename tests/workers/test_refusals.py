@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import structlog
-from builders import new_job, submit
-from conftest import WaitUntil
-from pretend_worker import claim_for
-from scripted_source import Scripted, Until, working
-from servers import Bench
 
+from tests.builders import new_job, submit
+from tests.conftest import WaitUntil
+from tests.pretend_worker import claim_for
+from tests.scripted_source import Scripted, Until, working
+from tests.servers import Bench
 from tests.workers.places import PATIENT, Place
 from workers import refusals
 from workers.executor import Executor

@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from builders import new_job, submit
-from conftest import WaitUntil
-from servers import Bench
-
+from tests.builders import new_job, submit
+from tests.conftest import WaitUntil
+from tests.servers import Bench
 from tests.workers.places import HASTY, PATIENT, Place
 from workers.http_source import HttpSource
 from workers.limits import Limits

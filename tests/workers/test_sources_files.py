@@ -2,9 +2,8 @@
 
 import json
 
-from builders import after, new_job, submit
-from conftest import WaitUntil
-
+from tests.builders import after, new_job, submit
+from tests.conftest import WaitUntil
 from tests.workers.places import Place
 from workron.models import Status
 from workron.models.retry import RetryPolicy

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from commands import claim_for
-from scripted_source import Scripted, Until, working
 
+from tests.commands import claim_for
+from tests.scripted_source import Scripted, Until, working
 from workers.command import program_for
 from workers.executor import Executor
 from workers.guardian import boottime_s

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import LEASE_S, alive, claim_for, pid_in, run, start
-from conftest import WaitUntil
 
+from tests.commands import LEASE_S, alive, claim_for, pid_in, run, start
+from tests.conftest import WaitUntil
 from workers.executor import Executor
 from workers.guardian import Marks, boottime_s, limit_of
 from workron.models import Claim, Reason

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import new_job, submit
-from commands import start
-from conftest import WaitUntil
-from pretend_worker import claim_for
-from scripted_source import Scripted, Until, working
 
+from tests.builders import new_job, submit
+from tests.commands import start
+from tests.conftest import WaitUntil
+from tests.pretend_worker import claim_for
+from tests.scripted_source import Scripted, Until, working
 from tests.workers.places import Place
 from workers.attempt import Attempt
 from workers.executor import Executor

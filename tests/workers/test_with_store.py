@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from builders import new_job, submit
-from scripted_source import Until
-from servers import Bench
 
+from tests.builders import new_job, submit
+from tests.scripted_source import Until
+from tests.servers import Bench
 from workers.executor import Executor
 from workers.worker import Worker
 from workron.models import Status

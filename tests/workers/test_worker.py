@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from pretend_worker import claim_for
-from scripted_source import Scripted, Until, working
 
+from tests.pretend_worker import claim_for
+from tests.scripted_source import Scripted, Until, working
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workron.errors import StoreUnavailable
