@@ -52,12 +52,10 @@ local function settle(job, parent)
     redis.call('HSET', P .. 'batch:' .. job.batch, 'disturbed', '1')
     return
   end
-  local armed = job.status == 'blocked'
-  local skipped = job.status == 'skipped'
-  if armed and job.broken > 0 then
+  if job.status == 'blocked' and job.broken > 0 then
     skip(job, parent)
-  elseif (armed or skipped) and job.broken == 0 then
-    if skipped then
+  elseif job.broken == 0 then
+    if job.status == 'skipped' then
       rearm(job)
     end
     if job.status == 'blocked' and redis.call('EXISTS', job_key(job.id) .. ':parents') == 0 then
@@ -71,7 +69,7 @@ local function blame(child, parent, change)
   local cause = child.broken > 0 and child.caused_by
   if change > 0 and child.broken == 1 then
     cause = parent.id
-  elseif change < 0 and cause == parent.id then
+  elseif cause == parent.id then
     local edges = redis.call('HGETALL', job_key(child.id) .. ':parents') -- bound: the most dependencies of a job, see `searched`
     searched = searched + math.floor(#edges / 40)
     for i = 2, #edges, 2 do
@@ -83,7 +81,7 @@ local function blame(child, parent, change)
   end
   if not cause then
     redis.call('HDEL', job_key(child.id), 'caused_by')
-  elseif cause ~= child.caused_by then
+  else
     redis.call('HSET', job_key(child.id), 'caused_by', cause)
   end
 end
@@ -131,7 +129,7 @@ local function visit_edges(id, budget)
   local cursor = parent and parent.edge_cursor
   if not cursor then
     return 1, true
-  elseif parent.status == 'cancelled' and is_cascading(parent) then -- it would skip what is to be cancelled
+  elseif is_cascading(parent) then -- it would skip what is to be cancelled
     return (WALKS.cascade(id, limit)), false
   end
   local edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + limit - 1))

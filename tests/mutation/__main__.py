@@ -60,8 +60,10 @@ def main(given: Sequence[str]) -> int:
         print(f"survived: {about}")
     for about in mutation.unreached:
         print(f"no test comes to: {about}")
+    for about in mutation.stale:
+        print(f"in accepted.txt, and not in the scripts: {about}")
     print(f"{len(mutation.mutants)} changes, {len(mutation.survivors)} survived, {len(mutation.unreached)} not reached")
-    return 1 if mutation.survivors or mutation.unreached else 0
+    return 1 if mutation.survivors or mutation.unreached or mutation.stale else 0
 
 
 if __name__ == "__main__":

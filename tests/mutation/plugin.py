@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.mutation.mutants import LUA, Mutant, conditions, files, instrument, mutants_of
+from tests.mutation.mutants import LUA, Mutant, accepted, conditions, files, instrument, mutants_of
 from tests.mutation.quick import share_one_runtime
 from workron.redis import scripts
 
@@ -61,7 +61,11 @@ class Mutation:
         self.texts = {name: LUA.joinpath(f"{name}.lua").read_text("utf-8") for name in files()}
         self.conditions = [found for name, text in self.texts.items() for found in conditions(name, text)]
         wanted = [condition for name in names for condition in self.conditions if condition.file == name]
-        self.mutants = choose([mutant for condition in wanted for mutant in mutants_of(condition)])
+        found = [mutant for condition in wanted for mutant in mutants_of(condition)]
+        spared = [(one.condition.file, one.change(self.texts[one.condition.file])) for one in found]
+        reasons = accepted()
+        self.mutants = choose([one for one, change in zip(found, spared, strict=True) if change not in reasons])
+        self.stale = [f"{file}: {change}" for file, change in set(reasons) - set(spared) if file in names]
         self.most_tests = most_tests
         self.seen = seen
         self.survivors: list[str] = []

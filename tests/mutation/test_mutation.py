@@ -3,7 +3,7 @@
 import pytest
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped] # it has no stubs
 
-from tests.mutation.mutants import LUA, conditions, files, instrument, mutants_of
+from tests.mutation.mutants import LUA, accepted, conditions, files, instrument, mutants_of
 
 EXAMPLE = """
 -- if this were a condition then
@@ -24,6 +24,12 @@ def test_conditions_and_their_operands_are_found() -> None:
 def test_no_loop_is_made_endless() -> None:
     loop = next(c for c in conditions("example", EXAMPLE) if c.loops)
     assert [mutant.value for mutant in mutants_of(loop)] == ["false"]
+
+
+def test_each_accepted_change_has_a_reason() -> None:
+    reasons = accepted()
+    assert ("lib/edges", "change ~= 0: `change ~= 0` is true") in reasons
+    assert [change for change, reason in reasons.items() if not reason.endswith(".")] == []
 
 
 @pytest.mark.parametrize("file", files())
