@@ -80,10 +80,10 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             return problems.from_error(problems.InvalidFields(error.errors()))
         case HTTPException(status_code=404):
-            return problems.problem(problems.NOT_FOUND, f"there is nothing at {request.url.path}")
+            return problems.problem(problems.NOT_FOUND, f"no resource at {request.url.path}")
         case HTTPException(status_code=405):
             allowed = ", ".join(_allowed_methods(request))
-            detail = f"{request.method} is not possible at {request.url.path}; allowed: {allowed}"
+            detail = f"{request.method} is not allowed at {request.url.path}; allowed: {allowed}"
             return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": allowed})
         case HTTPException(status_code=415):
             return problems.problem(problems.UNSUPPORTED_MEDIA_TYPE, error.detail)

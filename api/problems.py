@@ -31,28 +31,28 @@ class Kind:
         return f"/problems/{self.slug}"
 
 
-UNAUTHORIZED: Final = Kind("unauthorized", 401, "The API key is missing or wrong")
-FORBIDDEN_HOST: Final = Kind("forbidden-host", 403, "This Host name is not allowed")
-FORBIDDEN_ORIGIN: Final = Kind("forbidden-origin", 403, "Requests from other web sites are not allowed")
-FORBIDDEN: Final = Kind("forbidden", 403, "The API key may not do this")
+UNAUTHORIZED: Final = Kind("unauthorized", 401, "Missing or invalid API key")
+FORBIDDEN_HOST: Final = Kind("forbidden-host", 403, "Host not allowed")
+FORBIDDEN_ORIGIN: Final = Kind("forbidden-origin", 403, "Cross-origin request not allowed")
+FORBIDDEN: Final = Kind("forbidden", 403, "Permission denied")
 NOT_FOUND: Final = Kind("not-found", 404, "Not found")
-METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "This method is not allowed here")
-CONFLICT: Final = Kind("conflict", 409, "The state of the job forbids it")
-IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "This Idempotency-Key was used with another body")
-UNIQUE_CONFLICT: Final = Kind("unique-conflict", 409, "Another job holds the unique key")
-NOT_RUNNING: Final = Kind("not-running", 409, "The job does not run")
-LEASE_LOST: Final = Kind("lease-lost", 409, "The lease of this attempt is lost")
-FORGOTTEN: Final = Kind("forgotten", 410, "Accepted before, ended, and forgotten")
-TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
-UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "The body has a form that is not taken here")
-VALIDATION: Final = Kind("validation", 422, "The request is not valid")
-UNKNOWN_DEPENDENCY: Final = Kind("unknown-dependency", 422, "A dependency does not exist")
-DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Jobs wait for each other")
-INTERNAL: Final = Kind("internal", 500, "Internal error")
-STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "The store can't be reached")
-STORE_FULL: Final = Kind("store-full", 503, "The store has no room for new work")
-TOO_MANY_READS: Final = Kind("too-many-reads", 503, "Too many large reads at once")
-QUEUE_FULL: Final = Kind("queue-full", 503, "As many jobs wait as may")
+METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "Method not allowed")
+CONFLICT: Final = Kind("conflict", 409, "Conflict with the current state")
+IDEMPOTENCY_CONFLICT: Final = Kind("idempotency-conflict", 409, "Idempotency-Key used with a different body")
+UNIQUE_CONFLICT: Final = Kind("unique-conflict", 409, "Unique key is taken")
+NOT_RUNNING: Final = Kind("not-running", 409, "Job is not running")
+LEASE_LOST: Final = Kind("lease-lost", 409, "Lease lost")
+FORGOTTEN: Final = Kind("forgotten", 410, "Accepted earlier and deleted since")
+TOO_LARGE: Final = Kind("too-large", 413, "Request too large")
+UNSUPPORTED_MEDIA_TYPE: Final = Kind("unsupported-media-type", 415, "Unsupported media type")
+VALIDATION: Final = Kind("validation", 422, "Invalid request")
+UNKNOWN_DEPENDENCY: Final = Kind("unknown-dependency", 422, "Unknown dependency")
+DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Dependency cycle")
+INTERNAL: Final = Kind("internal", 500, "Internal server error")
+STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "Store unavailable")
+STORE_FULL: Final = Kind("store-full", 503, "Store is full")
+TOO_MANY_READS: Final = Kind("too-many-reads", 503, "Too many large reads")
+QUEUE_FULL: Final = Kind("queue-full", 503, "Queue is full")
 
 KINDS: Final = (
     UNAUTHORIZED,
@@ -154,7 +154,7 @@ def from_error(error: errors.WorkronError) -> Response:
 
 def internal() -> Response:
     """Build the answer to an unexpected exception: what happened is in the log, not in the answer."""
-    return problem(INTERNAL, "something went wrong in the server; its log says what")
+    return problem(INTERNAL, "unexpected error; see the log of the server")
 
 
 def _extras(error: errors.WorkronError) -> dict[str, object]:

@@ -86,7 +86,7 @@ class Reaper:
                 self._outage.worked()
                 refused.worked()
             except (ValueError, LookupError, TypeError) as error:
-                refused.failed(StoreBroken(f"something in Redis can't be read: {error!r}", retry_after_s=self._every_s))
+                refused.failed(StoreBroken(f"data in Redis can't be read: {error!r}", retry_after_s=self._every_s))
             except StoreUnavailable as error:
                 (self._outage if error.is_outage else refused).failed(error)
             await happens(stopping, within_s=pause_s)

@@ -65,7 +65,7 @@ class DependencyCycle(InvalidRequest):
 
     def __init__(self, members: Sequence[str]) -> None:
         path = " → ".join([*members, members[0]])
-        super().__init__(f"the jobs of this workflow wait for each other: {path}", field="jobs")
+        super().__init__(f"the workflow has a dependency cycle: {path}", field="jobs")
         self.members = tuple(members)
 
 
@@ -77,7 +77,7 @@ class Unauthorized(WorkronError):
     """The API key that a request came with is good no longer."""
 
     def __init__(self) -> None:
-        super().__init__("the API key was revoked, or has expired, while this request went on")
+        super().__init__("the API key was revoked or expired during this request")
 
 
 class Forbidden(WorkronError):
@@ -102,7 +102,7 @@ class Forgotten(WorkronError):
     """The submission was accepted before, under this Idempotency-Key; its jobs have ended and are forgotten."""
 
     def __init__(self, ident: str) -> None:
-        super().__init__(f"this was accepted before, as {ident}, which has ended and is forgotten: submit nothing anew")
+        super().__init__(f"already accepted as {ident}, which has ended and was deleted: do not submit it again")
         self.ident = ident
 
 
@@ -189,7 +189,7 @@ class TooManyReads(StoreUnavailable):
     is_outage = False
 
     def __init__(self) -> None:
-        super().__init__("too many large reads at once; ask again, or for less")
+        super().__init__("too many large reads at once; try again, or request less")
 
 
 class GivenUp(StoreUnavailable):
@@ -205,8 +205,8 @@ class QueueFull(WorkronError):
         self, queue: str | None, *, limit: int, waiting: int, size: int, rate: float | None, retry_after_s: float
     ) -> None:
         where = "the scheduler is" if queue is None else f"queue {queue} is"
-        room = f"{where} full: {waiting:,} jobs wait and at most {limit:,} may"
-        super().__init__(f"{room}, {_prospect(limit, size, rate)}")
+        room = f"{where} full: {waiting:,} jobs wait, the limit is {limit:,}"
+        super().__init__(f"{room}; {_prospect(limit, size, rate)}")
         self.queue = queue
         self.limit = limit
         self.waiting = waiting
@@ -219,10 +219,10 @@ class QueueFull(WorkronError):
 
 def _prospect(limit: int, size: int, rate: float | None) -> str:
     if size > limit:
-        return f"so that a submission of {size:,} never fits"
+        return f"a submission of {size:,} can never fit"
     if rate is None:
-        return "how fast they drain is not known"
-    return f"{rate:.3g} end in a second" if rate else "and none has ended lately"
+        return "the drain rate is unknown"
+    return f"{rate:.3g} end per second" if rate else "none has ended recently"
 
 
 class ApiUnreachable(WorkronError):

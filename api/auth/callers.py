@@ -184,4 +184,4 @@ def _is_worker(caller: Caller) -> bool:
 
 def _lacks(scopes: Iterable[models.Scope]) -> Forbidden:
     names = sorted(scopes)
-    return Forbidden(f"this needs a key with the scope {' or '.join(names)}", scopes=names)
+    return Forbidden(f"this requires an API key with the scope {' or '.join(names)}", scopes=names)

@@ -26,7 +26,7 @@ def use_queues(caller: Caller, queues: Iterable[str]) -> None:
     """Refuse a request that names a queue which the key does not have."""
     for queue in queues:
         if not caller.sees(queue):
-            raise Forbidden(f"this key has no right to the queue {queue}", queue=queue)
+            raise Forbidden(f"this key has no access to the queue {queue}", queue=queue)
 
 
 def use_all_queues(caller: Caller, why: str) -> None:
@@ -59,7 +59,9 @@ def _own_key(caller: Caller, kind: str, mark: str, queue: str, found: str, rest:
     """Keys are common to all queues: with any of them, a submitter could hold up or replace the jobs of others."""
     if not found or not caller.sees(queue):
         like = f"{min(caller.queues or ())}{mark}{rest or queue}"
-        raise Forbidden(f"with this key, {kind} keys begin with one of its queues, like {like}", queue=queue or None)
+        raise Forbidden(
+            f"with this API key, {kind} keys must start with one of its queues, e.g. {like}", queue=queue or None
+        )
 
 
 def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:

@@ -24,9 +24,9 @@ async def read(request: Request, limit: int) -> bytes:
     """
     headers = request.headers
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise HTTPException(415, "send the body as it is, without a content-encoding")
+        raise HTTPException(415, "content-encoding is not supported: send the plain body")
     if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
-        raise HTTPException(415, "send the body as it is, or chunked, without another transfer-encoding")
+        raise HTTPException(415, "only the transfer-encoding chunked is supported")
     announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)

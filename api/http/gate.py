@@ -67,10 +67,10 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._hosts.allows(host) or _repeated(b"host", scope):
             return problems.problem(
-                problems.FORBIDDEN_HOST, f"this server does not answer to the name {host!r}; see allowed_hosts"
+                problems.FORBIDDEN_HOST, f"the host {host!r} is not allowed; see the setting allowed_hosts"
             )
         if not same_origin(_text(headers.get(b"origin")), _text(headers.get(b"sec-fetch-site")), host):
-            return problems.problem(problems.FORBIDDEN_ORIGIN, "a web page of another site sent this request")
+            return problems.problem(problems.FORBIDDEN_ORIGIN, "the request comes from a page of another site")
         return None
 
     async def _identify(self, scope: Scope) -> Asked | Response:

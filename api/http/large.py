@@ -221,7 +221,7 @@ def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int 
 def details_of(error: ValidationError) -> list[Any]:
     """Return the faults of a body, if they are not very many."""
     if (number := error.error_count()) > _MOST_FAULTS:
-        raise InvalidRequest(f"the body has {number:,} faults: too many to name them") from None
+        raise InvalidRequest(f"the body has {number:,} errors, too many to list") from None
     return list(error.errors(include_url=False, include_input=False, include_context=False))
 
 

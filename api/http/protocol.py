@@ -95,7 +95,7 @@ class LimitedHttp(HttpToolsProtocol):
             super().data_received(piece)
             self._stuck = 0 if self._moved else self._stuck + len(piece)
             if self._stuck and self._too_long() and not self.transport.is_closing():
-                self.send_400_response("The head of this request is too long.")
+                self.send_400_response("The header of this request is too large.")
             if self.transport.is_closing():
                 self.let_go()
                 return
@@ -115,9 +115,9 @@ class LimitedHttp(HttpToolsProtocol):
         self._moved = True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if len(self.headers) > MOST_FIELDS or size > MAX_HEAD:
-            raise ValueError("too long a head")  # the parser makes it a 400
+            raise ValueError("header too large")  # the parser makes it a 400
         if len(self.pipeline) >= MOST_AHEAD:
-            raise ValueError("too many requests ahead of their answers")
+            raise ValueError("too many pipelined requests")
         super().on_headers_complete()
         self.headers = []  # what comes now goes there, and not into the request's
 

@@ -76,7 +76,7 @@ class Node:
         try:
             return orjson.loads(self.wrapped(part))
         except orjson.JSONDecodeError as error:
-            raise NoJsonError(f"{error.msg} (behind byte {part[0]:,})") from None
+            raise NoJsonError(f"{error.msg} (after byte {part[0]:,})") from None
 
 
 _OPEN: Final = b"[{"
@@ -87,23 +87,23 @@ def take_apart(raw: bytes) -> Node:
     """Return the array or object that this text is; NoJsonError if it is none."""
     start = _after_space(raw, 0)
     if raw[start : start + 1] not in (b"[", b"{"):
-        raise NoJsonError("it is no object")
+        raise NoJsonError("not an object")
     node = _take(raw, start, None, 0)
     if _after_space(raw, node.end) != len(raw):
-        raise NoJsonError(f"there is more behind its end (byte {node.end:,})")
+        raise NoJsonError(f"trailing data (byte {node.end:,})")
     return node
 
 
 def _take(raw: bytes, start: int, name: str | None, depth: int) -> Node:
     if depth > _DEEPEST:
-        raise NoJsonError("it is nested too deep")
+        raise NoJsonError("nested too deeply")
     node, at, more = Node(raw, start, name=name), start + 1, False
     many = _ITEMS if node.is_array else _FIELDS
     while True:
         at = _after_space(raw, at)
         if raw[at : at + 1] in (b"]", b"}"):
             if raw[at] != _CLOSE[raw[start]] or more:
-                raise NoJsonError(f"a bracket is wrong (byte {at:,})")
+                raise NoJsonError(f"mismatched bracket (byte {at:,})")
             node.end = at + 1
             return node
         if found := many.match(raw, at, at + WINDOW):
@@ -114,7 +114,7 @@ def _take(raw: bytes, start: int, name: str | None, depth: int) -> Node:
         if more := raw[at : at + 1] == b",":
             at += 1
         elif raw[at : at + 1] not in (b"]", b"}"):
-            raise NoJsonError(f"a comma or bracket is missing (byte {at:,})")
+            raise NoJsonError(f"expected a comma or a closing bracket (byte {at:,})")
 
 
 def _take_one(node: Node, start: int, depth: int) -> int:
@@ -122,7 +122,7 @@ def _take_one(node: Node, start: int, depth: int) -> int:
     raw, at, name = node.raw, start, None
     if not node.is_array:
         if (named := _NAME.match(raw, at)) is None:
-            raise NoJsonError(f"a name is missing (byte {at:,})")
+            raise NoJsonError(f"expected a name (byte {at:,})")
         at = named.end()
         try:
             name = orjson.loads(named[1])
@@ -133,7 +133,7 @@ def _take_one(node: Node, start: int, depth: int) -> int:
         node.parts.append((start, whole.end()))
         return whole.end()
     if not is_container:
-        raise NoJsonError(f"a value is missing (byte {at:,})")
+        raise NoJsonError(f"expected a value (byte {at:,})")
     inner = _take(raw, at, name, depth + 1)
     node.parts.append(inner)
     return inner.end

@@ -44,7 +44,7 @@ async def order_action(request: Request) -> Response:
     new = await body.parse_many(NewBulkAction, raw)
     caller = caller_of(request)
     if new.filter.queue is None:
-        queue_rights.use_all_queues(caller, "name one in the filter")
+        queue_rights.use_all_queues(caller, "set one in the filter")
     queue_rights.use_queues(caller, [queue for queue in (new.filter.queue, new.to and new.to.queue) if queue])
     once = await in_thread(idempotency.of, request, raw, large=len(raw) > LARGE)
     action = new.to_action(_id_of(once), once.fingerprint if once else "")

@@ -87,7 +87,7 @@ async def claim_jobs(request: Request) -> Response:
 async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Response:
     """Claim one job, if asked to wait as soon as there is one."""
     if request.scope.get("workron.head"):
-        detail = "HEAD would claim a job and leave it out of the answer; allowed: GET"
+        detail = "HEAD would claim a job without returning it; allowed: GET"
         return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
     context = context_of(request)
     queue_rights.use_queues(caller_of(request), query.queue)
@@ -145,7 +145,7 @@ async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str
     context = context_of(request)
     claims = queue_rights.claimed(context.store, caller_of(request), claims)
     jobs = await context.store.jobs([claim.id for claim in claims])
-    outcome = Outcome(Reason.SPAWN, error="what is stored of this job can't be read")
+    outcome = Outcome(Reason.SPAWN, error="the stored data of this job can't be read")
     broken = [Result(claim.id, claim.fence, outcome) for claim, job in zip(claims, jobs, strict=True) if job is None]
     if broken:
         await context.parking.source.exchange("", broken, None)

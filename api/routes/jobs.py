@@ -90,7 +90,7 @@ async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> R
     """
     caller = caller_of(request)
     if query.queue is None:
-        queue_rights.use_all_queues(caller, "name one with `queue`")
+        queue_rights.use_all_queues(caller, "set one with `queue`")
     else:
         queue_rights.use_queues(caller, [query.queue])
     page = await context_of(request).store.list_jobs(query.where, limit=query.limit, cursor=query.cursor)
@@ -213,7 +213,7 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
     await queue_rights.see_jobs(request, store, _checked(job_id))
     if steering.cascade:
-        queue_rights.use_all_queues(caller_of(request), "cascade goes on to jobs of any queue")
+        queue_rights.use_all_queues(caller_of(request), "cascade includes jobs of any queue")
     if (indexes := steering.indexes()) is not None:
         counted = await store.cancel_tasks(job_id, indexes)
         cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED

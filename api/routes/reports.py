@@ -141,7 +141,7 @@ async def write_output(request: Request, job_id: str, query: Annotated[OutputQue
     if kept is Kept.LOST:
         raise await _why_lost(context, job_id, query.fence)
     if kept is Kept.FULL:
-        raise StoreFull("the store has no room for output now", retry_after_s=5.0)
+        raise StoreFull("the store has no room for output", retry_after_s=5.0)
     return Response(None, 204)
 
 
@@ -182,9 +182,9 @@ def _refusal(finished: Finished, fence: int | Unfenced) -> Exception:
     if finished.verdict is Verdict.UNKNOWN:
         return NotFound("job", job_id)
     if finished.status is None:
-        return Conflict(f"what is stored of job {job_id} can't be read")
+        return Conflict(f"the stored data of job {job_id} can't be read")
     if finished.status is not Status.RUNNING:
-        return NotRunning(f"job {job_id} does not run: it is {finished.status}")
+        return NotRunning(f"job {job_id} is not running: it is {finished.status}")
     if isinstance(fence, int):
-        return LeaseLost(f"job {job_id} runs under another fence than {fence}: its lease was lost, or given back")
-    return LeaseLost(f"a claim of job {job_id} was lost or given back: send the fence, to say which one is meant")
+        return LeaseLost(f"job {job_id} runs under another fence than {fence}: its lease was lost or released")
+    return LeaseLost(f"a claim of job {job_id} was lost or released: send the fence to identify the claim")

@@ -84,7 +84,7 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
 
     def check(before: Schedule) -> None:
         if not queue_rights.sees_schedule(caller, before):
-            raise Forbidden(f"there is a schedule {schedule} with jobs in queues that this key has no right to")
+            raise Forbidden(f"schedule {schedule} exists, with jobs in queues that this key has no access to")
 
     stored, created = await context.store.schedules.put(
         schedule, replace(definition, key=caller.key), keep_paused=new.paused is None, check=check
@@ -196,7 +196,7 @@ async def _start(request: Request, name: str, key: str | None) -> tuple[Submitte
         except IdempotencyConflict:  # it was changed meanwhile
             continue
         return ran, at_ms
-    raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+    raise StoreUnavailable(f"schedule {name} keeps changing: too many concurrent updates")
 
 
 def _said_in(raw: bytes) -> tuple[NewSchedule, Definition, Sequence[NewJob]]:

@@ -79,7 +79,7 @@ async def readyz(request: Request) -> Response:
     try:
         await asyncio.wait_for(context.store.ping(), _PING_TIMEOUT_S)
     except TimeoutError:
-        raise StoreUnavailable(f"the store does not answer within {_PING_TIMEOUT_S:g} s") from None
+        raise StoreUnavailable(f"the store did not answer within {_PING_TIMEOUT_S:g} s") from None
     return schemas.json_response({"status": "ok"})
 
 
@@ -103,7 +103,7 @@ async def _health_document(context: Context) -> dict[str, Any]:
     warnings = degraded + _damage_warnings(health)
     if server.appendonly is False:
         warnings.append(
-            "the Redis server keeps no append-only file: jobs accepted since its last snapshot are lost if it dies"
+            "the Redis server has no append-only file: jobs accepted since its last snapshot are lost if it crashes"
         )
     return {
         "status": "degraded" if degraded else "ok",
@@ -134,11 +134,11 @@ async def _health_document(context: Context) -> dict[str, Any]:
 def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[str]:
     """Say so loudly if nobody takes back the jobs of dead workers."""
     if last_pass_age_ms is None:
-        return ["no reaper has ever run: jobs of dead workers stay where they are; start `workron reaper`"]
+        return ["no reaper has ever run: jobs of lost workers are not recovered; start `workron reaper`"]
     silent_s = last_pass_age_ms / 1000
     if silent_s <= max(_SILENT_REAPER_S, 5 * reap_every_s):
         return []
-    return [f"no reaper for {silent_s:.0f} s: jobs of dead workers stay where they are; start `workron reaper`"]
+    return [f"no reaper for {silent_s:.0f} s: jobs of lost workers are not recovered; start `workron reaper`"]
 
 
 def _damage_warnings(health: "Health") -> list[str]:
@@ -148,7 +148,7 @@ def _damage_warnings(health: "Health") -> list[str]:
     if rolled_back_at_ms is not None and time.time() - rolled_back_at_ms / 1000 < _ROLLBACK_SHOWN_S:
         warnings.append(
             f"history was rolled back: at {rfc3339(rolled_back_at_ms)} Redis was found in an older state than before; "
-            "jobs accepted shortly before that may be lost, or run once more; look with `workron doctor`"
+            "jobs accepted shortly before that may be lost or run again; check with `workron doctor`"
         )
     if health.quarantined:
         warnings.append(f"keys of {health.quarantined} jobs are damaged; see `workron doctor`")
@@ -164,4 +164,4 @@ def _require_free_disk(context: Context) -> None:
         return
     disk = shutil.disk_usage(context.settings.data_dir)
     if disk.free < min(disk.total // 10, _LEAST_FREE):
-        raise StoreFull(f"only {disk.free // 1024**2:,} MiB are free on the disk of the store")
+        raise StoreFull(f"only {disk.free // 1024**2:,} MiB are free on the store's disk")

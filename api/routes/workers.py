@@ -39,7 +39,7 @@ class WorkersQuery(BaseModel):
 )
 async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
     """List the workers that live, and those lost within the last hour: of very many, the 10,000 heard of last."""
-    queue_rights.use_all_queues(caller_of(request), "workers are not of a queue")
+    queue_rights.use_all_queues(caller_of(request), "workers do not belong to a queue")
     page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
 
@@ -53,7 +53,7 @@ async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]
 )
 async def get_worker(request: Request, worker_id: str) -> Response:
     """Return a worker."""
-    queue_rights.use_all_queues(caller_of(request), "workers are not of a queue")
+    queue_rights.use_all_queues(caller_of(request), "workers do not belong to a queue")
     return schemas.json_response(schemas.worker_document(await context_of(request).store.worker(worker_id)))
 
 

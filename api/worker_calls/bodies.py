@@ -116,7 +116,7 @@ def said(progress: float | str | None) -> str | None:
 def output_patch(offset: int, data: bytes, total: int | None) -> OutputPatch:
     """Return a patch; TooLarge if it would stand outside of what is stored."""
     if offset + len(data) > STORED:
-        raise TooLarge(f"this piece of output goes beyond byte {STORED:,} of what is stored")
+        raise TooLarge(f"this output ends after byte {STORED:,}, the most that is stored")
     return OutputPatch(offset, data, max(offset + len(data), total or 0))
 
 
@@ -319,5 +319,5 @@ def fence_of(fence: int | None, unfenced: Literal["never", "safe", "always"]) ->
     if fence is not None:
         return fence
     if unfenced == "never":
-        raise InvalidRequest("send the fence of the claim; reports without are not taken here", field="fence")
+        raise InvalidRequest("send the fence of the claim: reports without a fence are not accepted", field="fence")
     return unfenced

@@ -142,7 +142,7 @@ def test_a_body_with_very_many_faults_is_refused_soon(start: str) -> None:
     many = ",".join(f'"k{number}":1' for number in range(300_000))
     raw = (start + many + "}" * start.count("{")).encode()
     began_s = time.process_time()
-    with pytest.raises(InvalidRequest, match="300,000 faults"):
+    with pytest.raises(InvalidRequest, match="300,000 errors"):
         parse(NewJob, raw)
     assert time.process_time() - began_s < 0.5
 

@@ -288,5 +288,5 @@ async def test_a_repeat_was_taken_for_refused_when_its_jobs_had_ended_and_were_f
     await store.delete(claimed.id)
     response = await client.post(path, json=body, headers=headers)
     assert (response.status_code, response.json()["type"]) == (410, "/problems/forgotten")
-    assert "accepted before" in response.json()["detail"]
+    assert "already accepted" in response.json()["detail"]
     assert await claim(store) == []

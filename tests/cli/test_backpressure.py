@@ -15,7 +15,7 @@ from workron.redis.keys import Keys
 
 
 def full(*, retry_after: int = 1, size: int = 1, limit: int = 5) -> Answer:
-    detail = "queue default is full: 5 jobs wait and at most 5 may"
+    detail = "queue default is full: 5 jobs wait, the limit is 5"
     extras: dict[str, Any] = {"queue": "default", "limit": limit, "waiting": 5, "size": size}
     return problem(503, "queue-full", detail, headers={"retry-after": str(retry_after)}, **extras)
 
@@ -39,7 +39,7 @@ def test_a_submission_to_a_full_queue_waits_for_room_with_one_notice_and_one_key
 
     assert (ran.code, ran.out) == (0, f"{stored['id']}\n")
     assert ran.err.splitlines() == [
-        "workron: queue default is full: 5 jobs wait and at most 5 may; waiting for room",
+        "workron: queue default is full: 5 jobs wait, the limit is 5; waiting for room",
         "workron: there was room",
     ]
     assert len({call.headers["idempotency-key"] for call in api.calls}) == 1
@@ -85,7 +85,7 @@ def test_no_wait_fails_at_once_with_an_exit_code_of_its_own(
     ran = scripted(words[0], *words[1:-1], "--no-wait", words[-1], given="jobs: [{command: 'true'}]")
 
     assert (ran.code, ran.out) == (code, "")
-    assert ran.err == "workron: queue default is full: 5 jobs wait and at most 5 may\n"
+    assert ran.err == "workron: queue default is full: 5 jobs wait, the limit is 5\n"
     assert len(api.calls) == 1
     assert Exit.QUEUE_FULL == 10
 

@@ -16,7 +16,7 @@ def test_a_key_is_made_used_listed_and_revoked(workron: CommandLine) -> None:
     assert job.code == 0
     assert workron("show", job.out.strip(), WORKRON_API_KEY=key).code == 0
     refused = workron("submit", "true", WORKRON_API_KEY=key)
-    assert (refused.code, refused.err) == (6, "workron: this key has no right to the queue default\n")
+    assert (refused.code, refused.err) == (6, "workron: this key has no access to the queue default\n")
     assert workron("keys", WORKRON_API_KEY=key).code == 6
 
     [listed] = [one for one in workron("keys", "-o", "json").document if one["name"] == "ci"]

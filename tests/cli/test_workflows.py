@@ -161,7 +161,7 @@ def test_a_workflow_is_cancelled_and_says_so(workron: CommandLine) -> None:
     assert (ran.code, "it was cancelled" in ran.out) == (0, True)
     (workron.cwd / "more.json").write_text(json.dumps({"jobs": [{"command": "true"}]}))
     late = workron("workflow", "add", "more.json", "--to", workflow)
-    assert (late.code != 0, "takes no more jobs" in late.err) == (True, True)
+    assert (late.code != 0, "accepts no more jobs" in late.err) == (True, True)
 
 
 def test_a_cancel_takes_along_what_depends_on_the_job(workron: CommandLine) -> None:

@@ -30,7 +30,7 @@ async def test_a_submission_beyond_the_limit_is_refused_and_names_queue_limit_an
     await submit(store, *jobs(2))
     error = await refused(store, new_job())
     assert (error.queue, error.limit, error.waiting, error.size) == ("default", 2, 2, 1)
-    assert "queue default is full: 2 jobs wait and at most 2 may" in str(error)
+    assert "queue default is full: 2 jobs wait, the limit is 2" in str(error)
     assert await waiting(store) == 2
 
 

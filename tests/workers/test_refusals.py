@@ -26,7 +26,7 @@ from workron.models.workers import Beats
 from workron.settings import Settings
 
 TOO_LARGE = CallRefused("the API answered 413: the body is larger than 100 bytes")
-FORBIDDEN = KeyRefused("the API answered 403: this key has no right to the queue default")
+FORBIDDEN = KeyRefused("the API answered 403: this key has no access to the queue default")
 
 
 class Refusing(Scripted):

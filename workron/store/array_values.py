@@ -48,7 +48,7 @@ class ArrayValues:
                         await self._send(job_id.decode())
                 case reply:
                     return reply
-        raise GivenUp("the values of an array were lost again and again before it was stored")
+        raise GivenUp("the values of an array were lost repeatedly before it was stored")
 
     async def _send(self, job_id: str) -> None:
         """Store the values of a job's array, in calls of bounded work."""

@@ -68,7 +68,7 @@ class Arrays:
         for start in reversed(range(0, len(indexes), STEP)):  # those that were dropped are the last ones
             match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
                 case [b"DROPPED", place]:
-                    said = f"task {place} of job {job_id} ended with its array before it was made"
+                    said = f"task {place} of job {job_id} ended with its array before it was created"
                     raise Conflict(f"{said}: retry the whole array")
                 case [b"TASKS", *words]:
                     counted.update(word.decode() for word in words)
@@ -86,8 +86,10 @@ class Arrays:
 
 def _match(size: int, followed: Sequence[str], sizes: Mapping[str, int]) -> None:
     if not size or len(followed) > 1:
-        raise InvalidRequest("matching is for one dependency of an array on another array", field="depends_on")
+        raise InvalidRequest(
+            "matching requires an array with exactly one dependency, on another array", field="depends_on"
+        )
     its_size = sizes[followed[0]]
     if its_size != size:
-        what = f"has {its_size} tasks" if its_size else "is no array"
+        what = f"has {its_size} tasks" if its_size else "is not an array"
         raise InvalidRequest(f"tasks can't match: job {followed[0]} {what}, this one has {size}", field="depends_on")

@@ -128,7 +128,7 @@ class Attempts:
             try:
                 yield decode.claim(row, self._policy.lease_ms)
             except (ValueError, TypeError) as error:
-                outcome = Outcome(Reason.SPAWN, error=f"what is stored of this job can't be read: {error}")
+                outcome = Outcome(Reason.SPAWN, error=f"the stored data of this job can't be read: {error}")
                 self._unreadable.append(Result(row[0].decode(), int(row[1]), outcome))
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:

@@ -40,7 +40,7 @@ def _place(cursor: str) -> str:
     parts = cursor.split("-")
     numbers = len(parts) == 2 and all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts)
     if not numbers or not any(map(int, parts)):  # behind 0-0 there is nothing: Redis refuses it
-        raise InvalidRequest("this is not a cursor of ours", field="cursor")
+        raise InvalidRequest("invalid cursor", field="cursor")
     return cursor
 
 

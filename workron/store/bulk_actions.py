@@ -49,7 +49,7 @@ class Actions:
         )
         match reply:
             case [b"MISMATCH"]:
-                raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
+                raise IdempotencyConflict("this Idempotency-Key was used before with a different request body")
             case [b"ORDERED" | b"REPEATED"]:
                 return await self.get(new.id)
             case _:

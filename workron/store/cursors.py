@@ -22,9 +22,9 @@ def parse(cursor: str | None) -> Place | None:
     try:
         place = orjson.loads(bytes.fromhex(cursor))
     except ValueError as error:
-        raise InvalidRequest("this is not a cursor of ours", field="cursor") from error
+        raise InvalidRequest("invalid cursor", field="cursor") from error
     if not isinstance(place, list) or not place or not all(map(_is_part, place)):
-        raise InvalidRequest("this is not a cursor of ours", field="cursor")
+        raise InvalidRequest("invalid cursor", field="cursor")
     return place
 
 

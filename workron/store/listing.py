@@ -91,7 +91,7 @@ class Listing:
         except (IndexError, ValueError, TypeError) as error:
             if place is None:
                 raise
-            raise InvalidRequest("this cursor does not belong to this listing", field="cursor") from error
+            raise InvalidRequest("this cursor belongs to another listing", field="cursor") from error
 
     async def _collect(self, steps: Steps, where: JobFilter, page: "_Page") -> JobPage:
         """Read rows until the page is full or the index ends."""

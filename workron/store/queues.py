@@ -49,7 +49,7 @@ class Queues:
             case [b"UNKNOWN"]:
                 raise NotFound("queue", queue)
             case [b"HOLDS", number]:
-                raise Conflict(f"queue {queue} holds {number} jobs, ended ones too")
+                raise Conflict(f"queue {queue} has {number} jobs, including ended ones")
             case [b"FORGOTTEN"]:
                 return
             case reply:

@@ -80,7 +80,7 @@ class ScheduleBook:
             created = await self._store(name, before, version, replace(definition, paused=kept), now_ms)
             if created is not None:
                 return await self.get(name), created
-        raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+        raise StoreUnavailable(f"schedule {name} keeps changing: too many concurrent updates")
 
     async def pause(self, name: str, *, paused: bool, check: Check = _any) -> Schedule:
         """Pause or resume a schedule. What would have fired meanwhile is neither fired nor missed."""
@@ -95,7 +95,7 @@ class ScheduleBook:
             definition = replace(before.definition, paused=paused)
             if await self._store(name, before, version, definition, now_ms) is not None:
                 return await self.get(name)
-        raise StoreUnavailable(f"schedule {name} is being changed by others all the time")
+        raise StoreUnavailable(f"schedule {name} keeps changing: too many concurrent updates")
 
     async def _store(
         self, name: str, before: Schedule | None, version: str, definition: Definition, now_ms: int

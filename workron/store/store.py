@@ -155,7 +155,9 @@ class Store:
         schema = await self._connection.call("HGET", self._keys.meta, "schema")
         if schema is not None and schema != str(SCHEMA).encode():
             said = schema.decode("utf-8", "backslashreplace")
-            raise StoreUnsuitable(f"the keys in Redis are of version {said}, this Workron knows version {SCHEMA}")
+            raise StoreUnsuitable(
+                f"the data in Redis has schema version {said}, this Workron supports version {SCHEMA}"
+            )
         return schema is not None
 
     async def health(self) -> Health:

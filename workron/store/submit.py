@@ -39,7 +39,7 @@ from workron.store.encode import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, 
 _WHY_CLOSED: Final = {
     b"finished": "all its jobs have ended",
     b"stopped": "it was stopped",
-    b"final": "its final job has begun, or is about to",
+    b"final": "its final job has started or is about to",
 }
 _STAGES: Final = 2
 """Chunks under way at once."""
@@ -308,11 +308,11 @@ def _judge(reply: Any) -> Submitted | None:
         case [b"HELD", holder, key]:
             raise UniqueConflict(holder.decode(), key.decode())
         case [b"MISMATCH"]:
-            raise IdempotencyConflict("this Idempotency-Key was used before with another request body")
+            raise IdempotencyConflict("this Idempotency-Key was used before with a different request body")
         case [b"UNKNOWN", *unknown]:
             raise UnknownDependency(list(dict.fromkeys(one.decode() for one in unknown)))
         case [b"BROKEN"]:
-            raise StoreBroken("a job that this depends on is damaged in Redis; nothing was stored", retry_after_s=5.0)
+            raise StoreBroken("a dependency is damaged in Redis; nothing was stored", retry_after_s=5.0)
         case [b"FULL", excess, rate]:
             raise StoreFull("Redis has no memory left for new work", retry_after_s=_until_gone(excess, rate))
         case [b"QUEUE_FULL", queue, limit, waiting, size, rate]:
@@ -325,11 +325,11 @@ def _judge(reply: Any) -> Submitted | None:
                 retry_after_s=_until_gone(waiting + size - limit, rate) if size <= limit else _LATEST_S,
             )
         case [b"WORKFLOW_UNKNOWN"]:
-            raise Conflict("there is no such workflow any more")
+            raise Conflict("the workflow no longer exists")
         case [b"WORKFLOW_CLOSED", why]:
-            raise Conflict(f"the workflow takes no more jobs: {_WHY_CLOSED[why]}")
+            raise Conflict(f"the workflow accepts no more jobs: {_WHY_CLOSED[why]}")
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
-            raise GivenUp("the submission took too long and was given up; nothing of it was stored")
+            raise GivenUp("the submission timed out and was aborted; nothing was stored")
         case _:
             raise UnknownReply("submit", reply)
 
