@@ -63,9 +63,9 @@ async def _prepare(store: Store, settings: Settings) -> bool:
     server_info = await store.check(allow_eviction=settings.allow_eviction)
     await store.limit_all(settings)
     if server_info.appendonly is False:
-        log.warning("redis keeps no append-only file: accepted jobs may be lost when it dies")
+        log.warning("redis has no append-only file: accepted jobs may be lost if it crashes")
     if settings.unfenced == "always":
-        log.warning("reports without a fence are always taken: who has lost a job may end it (no promise)")
+        log.warning("reports without a fence are always accepted: a worker that lost a job may still end it")
     return True
 
 

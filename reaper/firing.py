@@ -87,7 +87,7 @@ class Firing:
                 if did is Did.WAITS:
                     break
         except (StoreBroken, InvalidRequest) as error:
-            log.warning("a schedule can't be worked on", schedule=name, error=str(error))
+            log.warning("schedule failed", schedule=name, error=str(error))
         return started
 
     async def _step(self, schedule: Schedule, now_ms: int) -> Did:
@@ -120,7 +120,7 @@ class Firing:
             await self._book.move(schedule, step, "later", number=round(error.retry_after_s * 1000))
             return Did.WAITS
         except (InvalidRequest, Conflict) as error:
-            log.warning("an occurrence is refused", schedule=schedule.name, at_ms=step.at_ms, error=str(error))
+            log.warning("occurrence rejected", schedule=schedule.name, at_ms=step.at_ms, error=str(error))
             await self._book.move(schedule, step, "refused", text=str(error)[:_LONGEST_REASON])
             return Did.MOVED
         if submitted.returned:  # another job holds the unique key: noted as skipped

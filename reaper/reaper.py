@@ -97,9 +97,9 @@ class Reaper:
         while True:
             page = await self._upkeep.reap()
             if page.undone:
-                log.error("history was rolled back: redis is in an older state than before", passes=page.undone)
+                log.error("history rolled back: redis is in an older state than before", passes=page.undone)
             for lost in page.lost:
-                log.warning("lease lost, job taken back", job=lost.job, attempt=lost.attempt, worker=lost.worker)
+                log.warning("lease expired, job reclaimed", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
             put_off += page.put_off
             if not page.more:
@@ -163,9 +163,9 @@ class Reaper:
         for (code, detail, mended), found in alike.items():
             about = {"fault": code, "about": found[0].about, "detail": detail, "others": len(found) - 1}
             if mended:
-                log.warning("something was wrong in redis, and was mended", **about)
+                log.warning("fault repaired", **about)
             else:
-                log.warning("something is wrong in redis, see `workron doctor`", **about)
+                log.warning("fault found, see `workron doctor`", **about)
                 self._told.update(found)
         if len(self._told) > MOST_TOLD:
             self._told.clear()
@@ -176,7 +176,7 @@ class Reaper:
         swept = await self._upkeep.sweep()
         self._swept_at = -math.inf if swept.more else time.monotonic()
         if swept.early:
-            log.warning("redis is full, finished jobs forgotten before their time", jobs=swept.early)
+            log.warning("redis is full, finished jobs deleted early", jobs=swept.early)
         elif swept.deleted or swept.trimmed:
             log.info("swept", deleted=swept.deleted, trimmed=swept.trimmed)
         return swept

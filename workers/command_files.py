@@ -69,7 +69,7 @@ class Notes:
         try:
             self._own(tempfile.mkdtemp(prefix=PREFIX))
         except OSError as error:
-            log.warning("commands can't tell results or progress: there is no room for their files", error=str(error))
+            log.warning("no results or progress of commands: their files can't be created", error=str(error))
 
     def _own(self, folder: str) -> None:
         if self._lock != -1:
@@ -87,7 +87,7 @@ class Notes:
         """
         if self.folder is None or self._is_there():
             return
-        log.warning("the directory of the commands' files is made again: a command has removed it")
+        log.warning("directory of command files recreated: a command removed it")
         try:
             self._make_again(self.folder)
         except OSError as error:

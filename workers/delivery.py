@@ -64,11 +64,11 @@ class Delivery:
             if isinstance(error, CallRefused) or self._stopping.gives_up(reporting=False):
                 for claim in claims:
                     about = {"job": claim.id, "attempt": claim.attempt, "worker": self._worker}
-                    log.warning("job not given back, the reaper will do it", error=str(error), **about)
+                    log.warning("job not released, left to the reaper", error=str(error), **about)
                 return
             await asyncio.sleep(self._trouble(error))
         for claim in claims:
-            log.info("job given back", job=claim.id, attempt=claim.attempt, worker=self._worker)
+            log.info("job released", job=claim.id, attempt=claim.attempt, worker=self._worker)
 
     async def _release(self, claims: Sequence[Claim]) -> StoreUnavailable | None:
         try:
@@ -105,11 +105,11 @@ class Delivery:
         return (await self._source.exchange(self._worker, results, None)).finished
 
     async def _report_refusal(self, result: Result) -> Finished:
-        log.warning("the API refuses a result, its attempt has failed", job=result.id, error=result.outcome.error)
+        log.warning("api rejects a result, attempt failed", job=result.id, error=result.outcome.error)
         try:
             [finished] = await self._report([result])
         except CallRefused as error:
-            log.warning("the API refuses the failure too, its lease will end", job=result.id, error=str(error))
+            log.warning("api rejects the failure too, lease will expire", job=result.id, error=str(error))
             return Finished(result.id, Verdict.LEASE_LOST, None)
         return finished
 

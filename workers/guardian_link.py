@@ -248,5 +248,5 @@ class GuardianLink:
         except OSError as error:
             self._close_pipe()
             self._close_ready()
-            log.warning("guardian can't be started", error=str(error))
+            log.warning("guardian start failed", error=str(error))
             self._restart_later()

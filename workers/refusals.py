@@ -29,14 +29,14 @@ class Refusals:
         """Log a reason that is new; returns how long to wait before the next try, longer each time."""
         if self._said != str(error):
             self._said = str(error)
-            log.warning("the API refuses a call, trying again", call=self._call, error=str(error))
+            log.warning("api rejects a call, retrying", call=self._call, error=str(error))
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return pause_s
 
     def accepted(self) -> None:
         if self._said:
-            log.info("the API accepts the call again", call=self._call)
+            log.info("api accepts the call again", call=self._call)
             self._said, self._pause_s = "", FIRST_PAUSE_S
 
 

@@ -53,7 +53,7 @@ class Scarcity:
         """Count a command that waits; the first one is logged."""
         if not self.lasts:
             self.lasts, self._since_s = True, time.monotonic()
-            log.warning("no room to start commands, they wait", error=str(shortage))
+            log.warning("resources exhausted, commands wait to start", error=str(shortage))
         self._waiting += 1
         try:
             yield
@@ -62,7 +62,7 @@ class Scarcity:
 
     def started(self) -> None:
         """Note that a command was started: there is room again."""
-        log.info("commands start again", after_s=round(time.monotonic() - self._since_s, 1))
+        log.info("resources available, commands start again", after_s=round(time.monotonic() - self._since_s, 1))
         self.lasts, self._pause_s = False, _FIRST_PAUSE_S
         self.changed()
 

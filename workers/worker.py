@@ -145,7 +145,7 @@ class Worker:
                 await self._give_back()
                 await self._source.leave(self.id)
         except (StoreUnavailable, TimeoutError):
-            self._log.debug("nobody was told of the end")  # it is shown as lost, for an hour
+            self._log.debug("worker not deregistered")  # it is shown as lost, for an hour
 
     async def _serve(self) -> None:
         while True:
@@ -286,8 +286,8 @@ class Worker:
             outcome = _CUT_OFF if task.cancelled() else task.result()
         else:
             claim = attempt.claim
-            self._log.error("attempt broke", job=claim.id, attempt=claim.attempt, exc_info=error)
-            outcome = Outcome(Reason.SPAWN, error=f"the worker could not run it: {type(error).__name__}: {error}")
+            self._log.error("attempt crashed", job=claim.id, attempt=claim.attempt, exc_info=error)
+            outcome = Outcome(Reason.SPAWN, error=f"internal error of the worker: {type(error).__name__}: {error}")
         self._ended.add(attempt, outcome)
         self._changed.set()
         if self._plenty and self.slots >= MANY_SLOTS and len(self._ended) >= self._share // 2:

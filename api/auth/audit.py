@@ -81,7 +81,7 @@ class Trail:
         except StoreUnavailable as error:
             self._outages.failed(error)
             if not self._refused and not error.is_outage:
-                log.warning("the audit record can't be written now", error=str(error))
+                log.warning("audit log not writable", error=str(error))
                 self._refused = True
             return False
         self._refused = False
@@ -89,7 +89,7 @@ class Trail:
             if self._waiting and self._waiting[0] is entry:  # else it was left out meanwhile
                 self._waiting.popleft()
         if self._left_out:
-            log.warning("entries of the audit record are lost", entries=self._left_out)
+            log.warning("audit entries lost", entries=self._left_out)
             self._left_out = 0
         return True
 

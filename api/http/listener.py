@@ -58,7 +58,7 @@ class Listener(socket.socket):
         self._drop_reserve()
         now_s, before_s, self._refused_s = time.monotonic(), self._refused_s, time.monotonic()
         if now_s - before_s >= _QUIET_S:
-            log.warning("no descriptor left, connections are refused")
+            log.warning("out of file descriptors, connections are refused")
         try:
             connection, _ = super().accept()
         except BlockingIOError:

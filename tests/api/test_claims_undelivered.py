@@ -204,12 +204,12 @@ async def test_parked_claims_outlast_a_restart_of_redis(
                 assert (response.status_code, response.json()["type"]) == (503, "/problems/store-unavailable")
                 (folder / "redis.sock").unlink()
                 process = start_server(binary, folder, "--appendonly", "yes")
-                await wait_until(lambda: "redis back" in outage_lines(logs))
+                await wait_until(lambda: "redis available" in outage_lines(logs))
                 await wait_until(all_parked)
                 ids = await own.submit(50)
                 claims = [await task for task in claiming]
                 assert sorted(claim["id"] for (claim,) in claims) == sorted(ids)
-            assert outage_lines(logs) == ["redis away, trying again", "redis back"]
+            assert outage_lines(logs) == ["redis unavailable, retrying", "redis available"]
         await bench.aclose()
     finally:
         process.kill()

@@ -35,12 +35,12 @@ async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
                 answers = await asyncio.gather(*(client.post("/jobs", json=JOB) for _ in range(5)))
                 answers.append(await client.get("/queues"))
                 assert {answer.status_code for answer in answers} == {503}
-                assert outage_lines(logs) == ["redis away, trying again"]
+                assert outage_lines(logs) == ["redis unavailable, retrying"]
                 (tmp_path / "redis.sock").unlink(missing_ok=True)
                 redis.start()
                 await wait_until(lambda: len(outage_lines(logs)) > 1)  # nobody asks meanwhile
                 assert (await client.post("/jobs", json=JOB)).status_code == 201
-            assert outage_lines(logs) == ["redis away, trying again", "redis back"]
+            assert outage_lines(logs) == ["redis unavailable, retrying", "redis available"]
 
 
 async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_every_route_answers_503_within_2_s_in_an_outage_of_two_lines(
                 assert set(answered) - {""} == ANSWERED_WITHOUT_REDIS
                 back()
                 await wait_until(lambda: len(outage_lines(logs)) > 1)
-            assert outage_lines(logs) == ["redis away, trying again", "redis back"]
+            assert outage_lines(logs) == ["redis unavailable, retrying", "redis available"]
         await app.state.context.aclose()
 
 

@@ -75,7 +75,7 @@ async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.Mo
     monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append((message, fields)))
     await Reaper(bench.store(), every_s=1).keep_house()
     fields = {"fault": "no-lease", "about": f"job {patient.running}", "detail": "w1", "others": 0}
-    assert said == [("something was wrong in redis, and was mended", fields)]
+    assert said == [("fault repaired", fields)]
     await patient.run_to_the_end()
     assert await Audit(bench.client, bench.keys).problems() == []
 

@@ -134,7 +134,7 @@ def test_calls_that_are_repeated_to_a_server_that_stood_still_count_once(up: Up,
         os.kill(up.pids["server"], signal.SIGCONT)
         up.wait_for(lambda: is_healthy(up), "health after the standstill")
     load.stop()
-    assert "redis away" in up.log_file.read_text()
+    assert "redis unavailable" in up.log_file.read_text()
     assert_all_ended_once(up, load.accepted, tmp_path)
 
 

@@ -109,8 +109,8 @@ def test_it_outlasts_the_api_being_killed(api: Api, tmp_path: Path) -> None:
             job = api.job(api.submit("true"), wait=30)
             assert (job["status"], job["attempts"]) == ("done", 1)
     log = (tmp_path / "worker.log").read_text()
-    assert '"event": "api away, trying again"' in log
-    assert '"event": "api back"' in log
+    assert '"event": "api unavailable, retrying"' in log
+    assert '"event": "api available"' in log
     assert "Traceback" not in log
 
 

@@ -63,10 +63,10 @@ def url(redis: Redis) -> str:  # overrides the one that the tests share
 
 
 def lines(folder: Path) -> dict[str, list[str]]:
-    """What each process has logged of an outage: `away`, `back`."""
+    """What each process has logged of an outage: `unavailable`, `available`."""
     logged = {path.stem: map(json.loads, path.read_text().splitlines()) for path in sorted(folder.glob("*.log"))}
     return {
-        process: [word for line in some for word in ("away", "back") if f" {word}" in line["event"]]
+        process: [word for line in some for word in ("unavailable", "available") if f" {word}" in line["event"]]
         for process, some in logged.items()
     }
 
@@ -85,8 +85,8 @@ async def test_an_outage_was_four_lines_of_the_reaper_and_went_on_for_calls_that
     await wait_until(lambda: processes.logs().count(" ready") == 4)
     end_outage = redis.freeze() if how == "freeze" else redis.kill()
     await asyncio.sleep(AWAY_S)
-    assert list(lines(tmp_path).values()) == [["away"]] * 4
+    assert list(lines(tmp_path).values()) == [["unavailable"]] * 4
     end_outage()
-    await wait_until(lambda: all("back" in of_one for of_one in lines(tmp_path).values()))
+    await wait_until(lambda: all("available" in of_one for of_one in lines(tmp_path).values()))
     await asyncio.sleep(SOCKET_TIMEOUT_S + 1)  # until the last call of that time has failed
-    assert list(lines(tmp_path).values()) == [["away", "back"]] * 4
+    assert list(lines(tmp_path).values()) == [["unavailable", "available"]] * 4

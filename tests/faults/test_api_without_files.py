@@ -65,7 +65,7 @@ def test_connections_too_many_are_answered_503_and_those_that_are_there_go_on(up
             another.get(up.http.base_url).raise_for_status()
     wait_for(lambda: is_served(up), "service to everybody")
     assert used_s(api) - before_s < 2
-    assert len(up.entries("no descriptor left, connections are refused")) == 1
+    assert len(up.entries("out of file descriptors, connections are refused")) == 1
     assert not [line for line in up.log_file.read_text().splitlines() if '"error"' in line]
 
 

@@ -80,12 +80,12 @@ def test_a_script_of_somebody_else_that_does_not_end_holds_everything_up_and_cos
         assert Counter((job["status"], job["attempts"]) for job in ended) == {("done", 1): 40}
         assert sorted(ran.read_text().split()) == sorted(job_ids)
         assert up.pids == before
-        assert not up.entries("lease lost, job taken back")
-        assert not [entry for entry in up.entries("redis away, trying again") if "damaged" in entry["error"]]
+        assert not up.entries("lease expired, job reclaimed")
+        assert not [entry for entry in up.entries("redis unavailable, retrying") if "damaged" in entry["error"]]
 
 
 def outlasted(up: Up) -> set[str]:
-    return {entry["process"] for entry in up.entries("redis away, trying again")}
+    return {entry["process"] for entry in up.entries("redis unavailable, retrying")}
 
 
 async def test_a_busy_server_is_away_and_not_damaged(url: str, namespace: str) -> None:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 NO_LIMIT = resource.RLIM_INFINITY
 SETTINGS = {"WORKRON_LOG_FORMAT": "json", "WORKRON_REAP_EVERY": "0.2s"}
 MIB = 1024 * 1024
-FULL = "embedded server has no room, it is started again when there is some"
+FULL = "embedded server out of disk space, waiting to restart"
 
 
 class Limited:
@@ -104,7 +104,7 @@ def test_a_full_disk_is_one_line_and_everything_goes_on_when_there_is_room_again
         assert up.http.get(f"/jobs/{running}/output").content == b"all of it\n"
         assert {name: pid for name, pid in up.pids.items() if pid != before[name]}.keys() == {"server"}
         assert len(up.entries(FULL)) == 1
-        assert len(up.entries("embedded server has room again")) == 1
+        assert len(up.entries("embedded server restarted")) == 1
 
 
 def submit(up: Up, command: str) -> str:

@@ -66,7 +66,7 @@ def test_submissions_wait_until_there_is_memory_again_and_running_work_finishes(
     assert set(waiting_in(up, "later")) == set(stored[len(stored) // 2 :])
     assert up.pids == before
     # Reading works, only the room is missing: that is no outage.
-    assert not up.entries("redis away, trying again")
+    assert not up.entries("redis unavailable, retrying")
 
 
 def waiting_in(up: Up, queue: str) -> Iterator[str]:

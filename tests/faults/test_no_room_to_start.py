@@ -112,7 +112,7 @@ async def test_jobs_that_a_worker_has_no_room_for_wait_and_are_not_blamed(
         )
         child = new_job(command="cat $WORKRON_PARENTS", depends_on=after(root.id), max_attempts=1)
         job_ids = await submit(store, plain, elsewhere, root, child)
-        await wait_until(lambda: "no room to start commands" in processes.logs())
+        await wait_until(lambda: "resources exhausted" in processes.logs())
         await wait_until(lambda: given_back(processes) >= 3)
         assert await statuses(store, *job_ids) <= {Status.PENDING, Status.RUNNING, Status.BLOCKED}
     jobs = await ended(store, wait_until, *job_ids)
@@ -121,8 +121,8 @@ async def test_jobs_that_a_worker_has_no_room_for_wait_and_are_not_blamed(
     (job,) = await ended(store, wait_until, running)
     assert (job.status, job.attempts) == (Status.DONE, 1)
     assert worker.poll() is None
-    assert processes.logs().count("no room to start commands") == 1
-    assert "commands start again" in processes.logs()
+    assert processes.logs().count("resources exhausted") == 1
+    assert "resources available, commands start again" in processes.logs()
     assert "Traceback" not in processes.logs()
 
 
@@ -131,7 +131,7 @@ async def runs(store: Store, job_id: str) -> bool:
 
 
 def given_back(processes: Any) -> int:
-    return int(processes.logs().count('"job given back"'))
+    return int(processes.logs().count('"job released"'))
 
 
 @pytest.mark.parametrize("shortage", SHORTAGES)
@@ -166,7 +166,7 @@ async def test_a_guardian_that_dies_while_nothing_can_be_started_is_replaced_lat
         guardian = guardian_of(worker.pid)
         assert guardian is not None
         os.kill(guardian, signal.SIGKILL)
-        await wait_until(lambda: "guardian can't be started" in processes.logs())
+        await wait_until(lambda: "guardian start failed" in processes.logs())
         (second,) = await submit(store, new_job(max_attempts=1))
     (job,) = await ended(store, wait_until, second)
     assert (job.status, job.attempts) == (Status.DONE, 1)

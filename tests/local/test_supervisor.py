@@ -105,7 +105,7 @@ def test_a_child_that_does_not_stop_is_killed_when_its_time_is_over(tmp_path: Pa
     with Stack(tmp_path, children={"worker": "stubborn"}, grace_s=0.3) as stack:
         stack.ready()
         assert stack.stop() == 0
-        [killed] = stack.entries("process did not end in time, it is killed")
+        [killed] = stack.entries("process did not stop in time, killing it")
         assert killed["child"] == "worker"
         assert not any(alive(pid) for pid in stack.pids())
 
@@ -132,7 +132,7 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
         [first] = stack.ready().trace("worker", "started")
         os.kill(first.pid, signal.SIGKILL)
         wait_for(lambda: len(stack.trace("worker", "started")) == 2, "a new worker")
-        [note] = stack.entries("process ended, it is started again")
+        [note] = stack.entries("process ended, restarting")
         assert (note["child"], note["how"]) == ("worker", "SIGKILL")
         assert len(stack.trace("api", "started")) == 1
         assert stack.stop() == 0
@@ -201,7 +201,7 @@ def test_a_killed_server_comes_back_with_its_data_and_the_children_stay(tmp_path
         stack.ready().call("SET", "a", "kept")
         [server] = [pid for pid in processes_of(stack.socket) if b"valkey-server" in command_line(pid)]
         os.kill(server, signal.SIGKILL)
-        wait_for(lambda: stack.entries("embedded server ended, it is started again"), "the end is noticed")
+        wait_for(lambda: stack.entries("embedded server ended, restarting"), "the end is noticed")
         wait_for(lambda: answers(stack.socket), "the server's return")
         assert stack.call("GET", "a") == b"kept"
         assert len(stack.trace(what="started")) == 3
@@ -216,7 +216,7 @@ def test_a_worker_that_is_killed_again_and_again_is_never_long_away(tmp_path: Pa
             wait_for(lambda times=times: len(stack.trace("worker", "started")) == times, "a worker")
             os.kill(stack.trace("worker", "started")[-1].pid, signal.SIGKILL)
         wait_for(lambda: len(stack.trace("worker", "started")) == 7, "the last worker")
-        waits_s = [entry["in_s"] for entry in stack.entries("process ended, it is started again")]
+        waits_s = [entry["in_s"] for entry in stack.entries("process ended, restarting")]
         assert waits_s == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
@@ -228,12 +228,12 @@ def test_a_server_without_room_is_started_again_when_there_is_some_and_never_in_
             [server] = [pid for pid in processes_of(stack.socket) if b"valkey-server" in command_line(pid)]
             resource.prlimit(server, resource.RLIMIT_FSIZE, (20_000, 20_000))
             assert stack.call("SET", "a", "x" * 50_000) == b""
-        wait_for(lambda: len(stack.entries("embedded server has room again")) == 2, "the second return")
-        full = stack.entries("embedded server has no room, it is started again when there is some")
+        wait_for(lambda: len(stack.entries("embedded server restarted")) == 2, "the second return")
+        full = stack.entries("embedded server out of disk space, waiting to restart")
         assert [entry["error"].partition(": ")[0] for entry in full] == [
             f"the embedded server can't write to {stack.data_dir}/valkey"
         ] * 2
-        away_s = [entry["away_s"] for entry in stack.entries("embedded server has room again")]
+        away_s = [entry["away_s"] for entry in stack.entries("embedded server restarted")]
         assert away_s[1] >= 0.4, "the pause has not grown"
         assert len(stack.trace(what="started")) == 3
         assert stack.stop() == 0

@@ -98,12 +98,12 @@ def test_secrets_are_in_no_command_line_log_or_command(place: Place) -> None:
             assert stranger.get("/jobs").status_code == 401
     place.server.kill()
     place.server.wait(10)
-    wait_for(lambda: b"redis away" in up.log_file.read_bytes(), "a line about the outage")
+    wait_for(lambda: b"redis unavailable" in up.log_file.read_bytes(), "a line about the outage")
     for key in (key_of(up), made):
         with httpx2.Client(base_url=str(up.http.base_url), headers={"authorization": f"Bearer {key}"}) as client:
             client.post("/jobs", json={"command": "true"})
     place.server = place.start()
-    wait_for(lambda: b"redis back" in up.log_file.read_bytes(), "a line about the end of the outage")
+    wait_for(lambda: b"redis available" in up.log_file.read_bytes(), "a line about the end of the outage")
     text = up.log_file.read_text()
     assert not any(secret in text for secret in secrets)
 

@@ -190,7 +190,7 @@ asyncio.run(main())
     )
     output, _ = await process.communicate()
     first, *ends = output.decode().splitlines()
-    assert "no room to start commands" in first
+    assert "resources exhausted" in first
     assert "the command can't be started: Resource temporarily unavailable" in first
     assert ends == ["to be given back: True"] * 2
 

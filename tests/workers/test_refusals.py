@@ -167,10 +167,10 @@ async def test_a_worker_that_is_refused_as_a_whole_goes_on_trying(
             assert source.reported()[7].outcome.reason is None
             await wait_until(lambda: list(worker._held) == [8])
             await wait_until(lambda: source.written)
-    said = [(line["call"], line["error"]) for line in logs if line["event"] == "the API refuses a call, trying again"]
+    said = [(line["call"], line["error"]) for line in logs if line["event"] == "api rejects a call, retrying"]
     assert {(call, str(error)) for call in ("heartbeats", "output", "results")} <= set(said)
     assert len(said) == len(set(said))
-    again = {line["call"] for line in logs if line["event"] == "the API accepts the call again"}
+    again = {line["call"] for line in logs if line["event"] == "api accepts the call again"}
     assert {"output", "results"} <= again
 
 

@@ -57,7 +57,7 @@ class Announcement:
         try:
             self._file = instances.register(self._instance)
         except (StartupError, OSError) as error:
-            log.warning("other commands can't find this instance", error=str(error))
+            log.warning("instance not announced, other commands can't find it", error=str(error))
 
     def _facts(self, instance: instances.Instance) -> dict[str, str]:
         workron = "uv run workron" if "UV_RUN_RECURSION_DEPTH" in os.environ else "workron"

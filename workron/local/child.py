@@ -33,7 +33,7 @@ class Child:
         try:
             self._process = self._start()
         except OSError as error:
-            log.exception("process could not be started", child=self.spec.name, error=error.strerror)
+            log.exception("process could not be spawned", child=self.spec.name, error=error.strerror)
             return -signal.SIGABRT
         self._gone.clear()
         log.debug("process started", child=self.spec.name, child_pid=self._process.pid)
@@ -62,7 +62,7 @@ class Child:
         hurry = asyncio.create_task(self._hurry(now))
         try:
             if not await happens(self._gone, within_s=self.spec.stop_grace_s):
-                log.warning("process did not end in time, it is killed", child=self.spec.name)
+                log.warning("process did not stop in time, killing it", child=self.spec.name)
                 self._signal(signal.SIGKILL)
                 await self._gone.wait()
         finally:

@@ -229,7 +229,7 @@ class EmbeddedServer:
                     )
                 if not told:
                     told = True
-                    log.info("ending the server of an earlier run", data_dir=str(self.data_dir))
+                    log.info("stopping the server of an earlier run", data_dir=str(self.data_dir))
                 await valkey.ask(self.socket, "SHUTDOWN NOSAVE FORCE")
                 await asyncio.sleep(_POLL_S)
 
@@ -243,7 +243,7 @@ class EmbeddedServer:
             return
         os.kill(self._process.pid, signal.SIGTERM)
         if not await ended_within(self._process, _STOP_S):
-            log.warning("embedded server did not end in time, it is killed", server_pid=self._process.pid)
+            log.warning("embedded server did not stop in time, killing it", server_pid=self._process.pid)
             os.kill(self._process.pid, signal.SIGKILL)
             await ended(self._process)
         self._reap()

@@ -128,12 +128,12 @@ class Supervisor:
             delay_s = delays.after(time.monotonic() - started_s)
             if code < 0:  # it did not give up by itself: jobs that kill their worker must not keep the others waiting
                 delay_s = min(delay_s, _LONGEST_AFTER_KILL_S)
-            log.warning("process ended, it is started again", child=name, how=how_it_ended(code), in_s=delay_s)
+            log.warning("process ended, restarting", child=name, how=how_it_ended(code), in_s=delay_s)
             await happens(self._stop.stopping, within_s=delay_s)
 
     def _give_up(self, code: int, child: Child) -> None:
         # It said why in its own words, and that shall be the only line. A new attempt would say the same.
-        log.debug("process could not start", child=child.spec.name, exit_code=code)
+        log.debug("process failed to start", child=child.spec.name, exit_code=code)
         self._exit_code = code
         self._stop.stop()
 
@@ -148,7 +148,7 @@ class Supervisor:
                     await self._outlast_full_disk(self._server, error, delays.after(time.monotonic() - started_s))
                     continue
                 delay_s = delays.after(time.monotonic() - started_s)
-                log.error("embedded server ended, it is started again", how=how, in_s=delay_s)
+                log.error("embedded server ended, restarting", how=how, in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 await self._server.start()
             except StartupError as error:
@@ -158,14 +158,14 @@ class Supervisor:
 
     async def _outlast_full_disk(self, server: EmbeddedServer, full: NoRoom, delay_s: float) -> None:
         """Start the server again when there is room. Until then the API answers that the store is away."""
-        log.error("embedded server has no room, it is started again when there is some", error=str(full))
+        log.error("embedded server out of disk space, waiting to restart", error=str(full))
         began_s = time.monotonic()
         while True:
             await asyncio.sleep(delay_s)
             await server.room()
             with suppress(NoRoom):
                 await server.start()
-                log.info("embedded server has room again", away_s=round(time.monotonic() - began_s, 1))
+                log.info("embedded server restarted", away_s=round(time.monotonic() - began_s, 1))
                 return
             delay_s = _LONGEST_DELAY_S
 
@@ -175,7 +175,7 @@ class Supervisor:
             await asyncio.sleep(_READY_POLL_S)
             waits += 1
             if waits % int(_STILL_WAITING_S / _READY_POLL_S) == 0:
-                log.warning("process is not ready yet", child=child.spec.name)
+                log.warning("process not ready yet", child=child.spec.name)
 
     async def _stop_family(self) -> None:
         self._tell("stopping", hint="a second signal stops at once")

@@ -14,9 +14,9 @@ log = structlog.get_logger()
 
 _T = TypeVar("_T")
 _ENDS: Final = {
-    "api away": "api back",
-    "redis away": "redis back",
-    "redis answers with an error": "redis answers again",
+    "api unavailable": "api available",
+    "redis unavailable": "redis available",
+    "redis returns errors": "redis recovered",
 }
 _AGAIN_S: Final = 0.5
 
@@ -30,14 +30,14 @@ class Outage:
     def __init__(self) -> None:
         self._since: float | None = None
         self._ended_at: float | None = None
-        self._what = "redis away"
+        self._what = "redis unavailable"
 
     def failed(self, error: StoreUnavailable) -> None:
         now = time.monotonic()
         if self._since is None and (self._ended_at is None or now - self._ended_at > _ECHO_S):
             self._since = now
             self._what = _what_is_wrong(error)
-            log.warning(f"{self._what}, trying again", error=str(error))
+            log.warning(f"{self._what}, retrying", error=str(error))
 
     def worked(self) -> None:
         if self._since is not None:
@@ -49,8 +49,8 @@ class Outage:
 
 def _what_is_wrong(error: StoreUnavailable) -> str:
     if isinstance(error, ApiAway):
-        return "api away"
-    return "redis answers with an error" if isinstance(error, StoreBroken) else "redis away"
+        return "api unavailable"
+    return "redis returns errors" if isinstance(error, StoreBroken) else "redis unavailable"
 
 
 async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]]) -> _T | None:

@@ -303,7 +303,7 @@ def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | 
         about_array = None if array is None else {**decode.row(array), "skips": b"%d" % (of("skips", job_id) or 0)}
         return decode.job(job_id, row, of("heartbeat", job_id), parents, about_array, decode.text(of("value", job_id)))
     except (KeyError, ValueError):
-        log.warning("a job's hash can't be read", job=job_id)
+        log.warning("job unreadable", job=job_id)
         return None
 
 
@@ -315,7 +315,7 @@ def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> Wo
     try:
         return decode.worker(row, last_heartbeat_at_ms, now_ms)
     except (AttributeError, KeyError, TypeError, ValueError):
-        log.warning("a worker's description can't be read", worker=name)
+        log.warning("worker unreadable", worker=name)
         return None
 
 

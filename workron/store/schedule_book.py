@@ -250,7 +250,7 @@ def _schedule(name: str, row: Row, runs: Sequence[bytes]) -> Schedule | None:
             runs=tuple(_run(line.decode("utf-8", "replace")) for line in runs),
         )
     except (KeyError, ValueError, InvalidRequest):
-        log.warning("a schedule can't be read", schedule=name)
+        log.warning("schedule unreadable", schedule=name)
         return None
 
 

@@ -60,7 +60,7 @@ class Feed:
                 async with self._connection.own() as connection:
                     await self._follow(connection)
             except StoreUnavailable as error:
-                log.debug("event feed interrupted", error=str(error))
+                log.debug("event watch interrupted", error=str(error))
                 await asyncio.sleep(0.2)
 
     async def _follow(self, connection: Connection) -> None:
