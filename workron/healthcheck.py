@@ -62,7 +62,7 @@ async def reaper_problem(store: Store, pass_s: float) -> str | None:
     """Return whether passes are missing; those of another reaper count, for one is enough."""
     age_ms = (await store.health()).last_pass_age_ms
     if age_ms is None:
-        return "no reaper has made a pass yet"
+        return "no reaper has run yet"
     if age_ms > 1000 * (_MISSED_PASSES * pass_s + _PASS_MARGIN_S):
         return f"the last pass of a reaper was {age_ms / 1000:.0f} s ago"
     return None

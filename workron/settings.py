@@ -52,13 +52,13 @@ class Settings(BaseSettings):
         description="URL of a Redis of your own: redis://, rediss:// or unix://; redis+sentinel:// or redis+cluster://",
     )
     namespace: str = Field(
-        "default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="separates schedulers that share a server"
+        "default", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="prefix that separates schedulers sharing one server"
     )
     allow_eviction: bool = Field(False, description="start although the server may evict keys (jobs can be lost)")
 
     host: str = Field("127.0.0.1", description="address the API listens on")
     port: int = Field(8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one")
-    allowed_hosts: Names = Field([], description="further Host names the API answers to, beside loopback and `host`")
+    allowed_hosts: Names = Field([], description="additional Host names the API accepts, besides loopback and `host`")
     api_key: SecretStr | None = Field(None, description="key of the API; created in the data directory if not given")
     api_key_file: Path | None = Field(
         None, description="file that holds the key of the API, such as a container secret"
@@ -66,63 +66,67 @@ class Settings(BaseSettings):
     no_auth: bool = Field(False, description="no API key; only on a loopback address")
     unfenced: Literal["never", "safe", "always"] = Field(
         "safe",
-        description="reports of workers without the claim's fence: safe takes them while only one worker can be meant; "
-        "always may take the report of a worker that has lost the job",
+        description="whether to accept worker reports without the claim's fence: safe accepts them unless another "
+        "worker may hold the job; always may accept the report of a worker that has lost the job",
     )
     max_body: int = Field(32 * 1024 * 1024, ge=1024, description="largest request body, bytes")
 
     audit_entries: int = Field(
-        10_000, ge=0, le=1_000_000, description="entries that `workron audit` keeps of what people did; 0: none"
+        10_000, ge=0, le=1_000_000, description="entries kept in the audit log (`workron audit`); 0: no audit log"
     )
 
     max_pending: Limit = Field(
         None,
-        description="most jobs that wait in a queue without a limit of its own; kept in Redis for all API servers "
-        "until another start says otherwise, `none` lifts it",
+        description="maximum of waiting jobs in a queue without its own limit; stored in Redis for all API servers "
+        "until another start changes it, `none` removes it",
     )
     max_pending_total: Limit = Field(
-        None, description="most jobs that wait in all queues together; kept in the same way"
+        None, description="maximum of waiting jobs in all queues together; stored in the same way"
     )
     max_memory_share: float = Field(
         0.8,
         gt=0,
         le=1,
-        description="share of Redis' maxmemory beyond which new jobs and output are refused; give it to all reapers",
+        description="share of Redis' maxmemory beyond which new jobs and output are rejected; set it for all reapers",
     )
 
-    data_dir: Path = Field(default_factory=default_data_dir, description="home of the embedded server and the key file")
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="directory of the embedded server's data and the key file"
+    )
 
     api: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="API that a worker gets its jobs from, in place of Redis"
+        None, pattern=r"^https?://\S+$", description="URL of the API that a worker uses instead of Redis"
     )
     token: SecretStr | None = Field(None, description="key for that API; the API key by default")
     worker_name: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_.:@=+-]{1,64}$",
-        description="name of a worker, made unique by a suffix; its host by default",
+        description="name of the worker, a unique suffix is added; the host name by default",
     )
     slots: int = Field(
-        default_factory=lambda: os.cpu_count() or 1, ge=0, le=10_000, description="commands a worker runs at once"
+        default_factory=lambda: os.cpu_count() or 1, ge=0, le=10_000, description="commands a worker runs concurrently"
     )
     queues: QueueNames = Field(
         ["default"],
         min_length=1,
-        description="queues a worker serves, the first one first; or by weights: critical:4,default:1",
+        description="queues a worker serves, in order of priority; or by weights: critical:4,default:1",
     )
 
-    lease: Duration = Field(30.0, description="a worker that is silent for so long has lost its jobs")
+    lease: Duration = Field(
+        30.0, description="duration of a job's lease: a worker without a heartbeat for this long loses its jobs"
+    )
     heartbeat: Duration | None = Field(
-        None, description="how often a worker proves life; min(5s, lease / 3) by default"
+        None, description="interval between heartbeats of a worker; min(5s, lease / 3) by default"
     )
-    reap_every: Duration = Field(1.0, description="how often the reaper looks for lost leases")
+    reap_every: Duration = Field(1.0, description="interval between checks of the reaper for expired leases")
     retry_delay: Duration = Field(
-        1.0, description="wait before the second attempt; doubles with each further one, with jitter"
+        1.0, description="delay before the second attempt; doubles with each further attempt, with jitter"
     )
-    retry_max_delay: Duration = Field(3600.0, description="longest wait between two attempts")
+    retry_max_delay: Duration = Field(3600.0, description="maximum delay between two attempts")
     kill_grace: Duration = Field(5.0, description="time between TERM and KILL for a command that is stopped")
     drain_timeout: Duration = Field(
         30.0,
-        description="how long a stopping worker lets its commands go on; then it gives their jobs back",
+        description="how long a stopping worker lets its commands finish before it releases their jobs",
     )
     retention_done: Duration = Field(86_400.0, description="how long done and cancelled jobs are kept")
     retention_failed: Duration = Field(
@@ -130,7 +134,7 @@ class Settings(BaseSettings):
     )
 
     log_format: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else json")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum log level")
 
     @classmethod
     def settings_customise_sources(

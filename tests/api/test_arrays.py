@@ -68,7 +68,7 @@ async def test_some_tasks_are_cancelled_and_retried(client: httpx2.AsyncClient, 
     ("tasks", "said"),
     [
         ("10", "has the tasks 0 to 9"),
-        ("3-1", "names no task"),
+        ("3-1", "selects no task"),
         ("0-9999999", "more than 100,000"),
         ("1,,2", "pattern"),
         ("a", "pattern"),

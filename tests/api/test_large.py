@@ -155,7 +155,7 @@ def test_no_call_gets_more_than_a_slice(document: dict[str, Any], monkeypatch: p
 def test_what_concerns_all_jobs_of_a_large_workflow_is_checked() -> None:
     document = jobs(3000, final=True)
     document["jobs"][0]["final"] = True
-    with pytest.raises(InvalidFields, match="a workflow has at most one final job"):
+    with pytest.raises(InvalidFields, match="a workflow can have only one final job"):
         large.parse(NewWorkflow, orjson.dumps(document))
 
 

@@ -176,20 +176,20 @@ MISFITS: Final = (
     "depends_on names a job twice",
     "two jobs of this workflow",
     "matching requires an array",
-    "names more than 100,000 tasks",
-    "names no task",
+    "selects more than 100,000 tasks",
+    "selects no task",
     "not a cron expression",
     "never comes",
     "not a time zone",
     "a schedule",
     "is longer than",
     "a final job has",
-    "a workflow has at most one final job",
+    "a workflow can have only one final job",
     "no job can depend on the final one",
     "an array holds its unique key",
-    "give `to`",
-    "a key with the scope admin has all queues",
-    *(f"{verb} is for jobs that are" for verb in Verb),
+    "`to`, with",
+    "a key with the scope admin",
+    *(f"{verb} applies to jobs that are" for verb in Verb),
 )
 
 
@@ -200,7 +200,7 @@ def accepts_what_is_valid(_: Any, response: Any, case: schemathesis.Case) -> Non
     problem = response.json()
     beyond = [{"loc": ["cursor"], "msg": "invalid cursor"}]
     told = [fault["msg"] for fault in problem.get("errors", [])]
-    beyond_all = ("is nested more than", "out of range", " comes before the job may start")
+    beyond_all = ("is nested more than", "out of range", " is before the time at which the job may start")
     misfit = any(msg.startswith(MISFITS) or any(part in msg for part in beyond_all) for msg in told)
     assert problem["type"] == "/problems/unknown-dependency" or misfit or problem["errors"] == beyond, problem
 

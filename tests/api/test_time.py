@@ -102,7 +102,7 @@ def test_what_is_no_time_is_refused_and_named(name: str, given: Any) -> None:
     ],
 )
 def test_a_job_whose_time_is_up_before_it_may_start_is_refused(name: str, start: dict[str, Any], end: Any) -> None:
-    with pytest.raises(InvalidFields, match=f"{name} comes before"):
+    with pytest.raises(InvalidFields, match=f"{name} is before the time"):
         accepted(**start, **{name: end})
 
 

@@ -40,7 +40,7 @@ def test_a_submission_to_a_full_queue_waits_for_room_with_one_notice_and_one_key
     assert (ran.code, ran.out) == (0, f"{stored['id']}\n")
     assert ran.err.splitlines() == [
         "workron: queue default is full: 5 jobs wait, the limit is 5; waiting for room",
-        "workron: there was room",
+        "workron: room available",
     ]
     assert len({call.headers["idempotency-key"] for call in api.calls}) == 1
     first, second, third = (call.at for call in api.calls)

@@ -113,7 +113,7 @@ def test_progress_is_one_line() -> None:
         "created_at": "", "finished_at": None, "total": 700_000, "looked": 350_000, "matched": 12_000, "done": 11_999,
         "failed": 1, "first_error": None,
     }  # fmt: skip
-    assert progress(action) == "retry: 50% of 700,000 jobs looked at, 11,999 done, 1 failed"
+    assert progress(action) == "retry: 50% of 700,000 jobs checked, 11,999 done, 1 failed"
     assert progress(action | {"dry_run": True, "total": 0, "looked": 0, "failed": 0}) == (  # type: ignore[arg-type]
-        "retry: 0% of 0 jobs looked at, 12,000 match"
+        "retry: 0% of 0 jobs checked, 12,000 match"
     )

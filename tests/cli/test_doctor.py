@@ -19,7 +19,7 @@ def test_it_finds_the_server_of_what_runs_on_this_machine_and_tells_that_all_is_
     assert workron("run", "true").code == 0
     ran = workron("doctor")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("all is well\n")
+    assert ran.out.startswith("no faults\n")
     report = workron("doctor", "-o", "json").document
     assert (report["healthy"], report["faults"], report["uncounted"]) == (True, [], None)
     assert report["jobs"] >= 1
@@ -48,8 +48,8 @@ def test_it_says_what_is_wrong_and_rebuilds_it(alone: CommandLine, server: str) 
 
     ran = alone("doctor", "--rebuild", WORKRON_REDIS=server)
     assert ran.code == 0
-    assert ran.out.startswith("all is well\n")
-    assert "mended: miscounted" in ran.out
+    assert ran.out.startswith("no faults\n")
+    assert "repaired: miscounted" in ran.out
     assert alone("doctor", "--redis", server, "-o", "json").document["faults"] == []
 
 
@@ -84,5 +84,5 @@ def test_keys_of_another_version_are_not_touched(alone: CommandLine, server: str
 
 def test_a_namespace_that_is_not_there_is_not_called_healthy(alone: CommandLine, server: str) -> None:
     ran = alone("doctor", "--redis", server, "--namespace", "typo")
-    assert ran.out.startswith("nothing is there\n")
-    assert "is it the right one" in ran.err
+    assert ran.out.startswith("no data\n")
+    assert "check the namespace" in ran.err

@@ -71,7 +71,7 @@ def test_of_several_the_one_with_the_default_directory_is_taken_with_a_notice(
     newer = instance("http://127.0.0.1:2", home / "elsewhere", "2026-03-02T09:30:00.250Z")
 
     assert connect._chosen([newer, usual]) is usual
-    assert "2 instances run on this machine; using http://127.0.0.1:1" in capsys.readouterr().err
+    assert "2 instances are running on this machine; using http://127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_of_several_elsewhere_the_newest_is_taken_with_a_notice(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

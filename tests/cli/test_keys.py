@@ -10,7 +10,7 @@ def test_a_key_is_made_used_listed_and_revoked(workron: CommandLine) -> None:
     key = made.out.strip()
     assert made.code == 0
     assert re.fullmatch(r"wk1\.[0-9A-Za-z]{22}\.[\w-]{43}", key)
-    assert "the only time that the key is shown" in made.err
+    assert "this key is shown only once" in made.err
 
     job = workron("submit", "--queue", "builds", "true", WORKRON_API_KEY=key)
     assert job.code == 0

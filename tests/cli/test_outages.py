@@ -58,8 +58,8 @@ def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(scripted: C
     assert ran.code == 0
     begin, end = ran.err.splitlines()
     assert api.url in begin
-    assert "trying again for 60 s" in begin
-    assert end == f"workron: {api.url} answers again"
+    assert "retrying for 60 s" in begin
+    assert end == f"workron: {api.url} is available again"
 
 
 def test_retry_after_is_respected(scripted: CommandLine, api: ScriptedApi) -> None:
@@ -104,8 +104,8 @@ def test_a_refused_key_has_an_exit_code_of_its_own(scripted: CommandLine, api: S
     missing = scripted("ls")
 
     assert (wrong.code, missing.code) == (6, 6)
-    assert "refused the key" in wrong.err
-    assert "wants a key: set WORKRON_API_KEY" in missing.err
+    assert "rejected the key" in wrong.err
+    assert "requires a key: set WORKRON_API_KEY" in missing.err
     assert api.calls[0].headers["authorization"] == "Bearer 0123456789abcdef"
     assert "authorization" not in api.calls[1].headers
 

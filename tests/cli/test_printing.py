@@ -201,7 +201,7 @@ def test_health_reads_well(scripted: CommandLine, api: ScriptedApi) -> None:
         ["eviction", "noeviction"],
         ["memory", "3.0 MiB, no limit"],
         ["reaper", "never ran"],
-        ["jobs", "1 running, 2 to come at a known time"],
+        ["jobs", "1 running, 2 scheduled"],
     ]
 
 

@@ -61,8 +61,8 @@ def test_what_is_wrong_is_told_in_one_line(workron: CommandLine) -> None:
     for args, told in {
         ("--cron", "61 * * * *", "--", "true"): "bad minute",
         ("--cron", "@daily", "--tz", "Europe/Belrin", "--", "true"): "did you mean Europe/Berlin?",
-        ("--cron", "@daily"): "a command, behind --, or --workflow FILE",
-        ("--cron", "@daily", "--workflow", "x", "--", "true"): "a command, behind --, or --workflow FILE",
+        ("--cron", "@daily"): "a command after --, or --workflow FILE",
+        ("--cron", "@daily", "--workflow", "x", "--", "true"): "a command after --, or --workflow FILE",
         ("--cron", "@daily", "--overlap", "maybe", "--", "true"): "'allow', 'skip' or 'queue'",
         ("--cron", "@daily", "--idempotency-key", "x", "--", "true"): "not for schedules",
         ("--", "true"): "--cron",

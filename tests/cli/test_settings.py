@@ -86,7 +86,7 @@ def test_a_variable_that_is_no_setting_is_not_passed_over_in_silence(
 ) -> None:
     ran = alone("config", "show", **{name: "30s"})
 
-    assert (ran.code, ran.err) == (0, f"workron: {name} is ignored: no setting is called so{similar}\n")
+    assert (ran.code, ran.err) == (0, f"workron: {name} is ignored: there is no such setting{similar}\n")
 
 
 def test_a_process_that_starts_tells_of_a_variable_that_is_no_setting(alone: CommandLine) -> None:
@@ -107,10 +107,10 @@ def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"prot = 1\n", "workron.toml: no setting is called 'prot', did you mean port?"),
+        (b"prot = 1\n", "workron.toml: there is no setting 'prot', did you mean port?"),
         (b"port = 'x'\n", "workron.toml: input should be a valid integer"),
         (b"port = \n", "workron.toml is not valid TOML: Invalid value (at line 1"),
-        (b"[server]\nport = 1\n", "no setting is called 'server'"),
+        (b"[server]\nport = 1\n", "there is no setting 'server'"),
         (b"host = '\xff'\n", "workron.toml is not valid UTF-8"),
     ],
 )

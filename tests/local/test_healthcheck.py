@@ -19,7 +19,7 @@ def worker_on(host: str) -> WorkerInfo:
 
 
 async def test_a_reaper_is_healthy_once_it_has_made_a_pass(store: Store) -> None:
-    assert await reaper_problem(store, 1.0) == "no reaper has made a pass yet"
+    assert await reaper_problem(store, 1.0) == "no reaper has run yet"
     await store.upkeep.reap()
     assert await reaper_problem(store, 1.0) is None
 

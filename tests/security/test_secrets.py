@@ -196,5 +196,5 @@ def test_a_secret_on_the_command_line_is_told(tmp_path: Path, flag: str, variabl
         said = process.stderr.readline()
         process.terminate()
         rest = process.stderr.read()
-    assert said == f"workron: {flag} can be read by every user of this machine: set {variable} instead\n"
+    assert said == f"workron: {flag} is visible to every user of this machine: set {variable} instead\n"
     assert "x" * 20 not in rest

@@ -138,7 +138,7 @@ async def test_work_that_is_not_valid_any_more_is_refused_and_told(bench: Bench,
     assert await fire(store) == 0
     [run] = (await store.schedules.get("nightly")).runs
     assert run.outcome is RunOutcome.REFUSED
-    assert "not valid any more" in (run.error or "")
+    assert "no longer valid" in (run.error or "")
     assert (await fire(store), await outcomes(store)) == (0, [(RunOutcome.REFUSED, 1)])
 
 

@@ -10,7 +10,7 @@ from workron.cli.command import Command, Group, ListingGroup
 from workron.cli.flags import SettingsCommand
 from workron.cli.run import run
 
-_RUN_IT, _JOBS, _LOOK = "Run the system", "Jobs and workflows", "Look at the system"
+_RUN_IT, _JOBS, _LOOK = "Run the system", "Jobs and workflows", "Inspect the system"
 _COMMAND_FOLLOWS = {"allow_interspersed_args": False}
 """Behind the first word of the command to run, all that looks like an option is its own."""
 
@@ -27,15 +27,15 @@ def _group(cls: type[Group] = Group, **texts: Any) -> typer.Typer:
 
 
 app = _group(help="Submit commands and have them run, whatever crashes: a distributed job scheduler over Redis.")
-workflow_app = _group(help="Submit and show workflows: jobs that wait for each other.")
+workflow_app = _group(help="Submit and show workflows: jobs that depend on each other.")
 schedules_app = _group(
-    ListingGroup, help="Start commands or workflows again and again, at times of a clock (lists them without `ls`)."
+    ListingGroup, help="Manage schedules that start commands or workflows periodically (lists them without `ls`)."
 )
-queues_app = _group(ListingGroup, help="List queues and their jobs (also without `ls`), limit, pause and purge them.")
+queues_app = _group(ListingGroup, help="Manage queues: list (also without `ls`), limit, pause and purge them.")
 keys_app = _group(
-    ListingGroup, help="Make, list (also without `ls`) and revoke API keys that may do less than the first one."
+    ListingGroup, help="Manage API keys with limited rights: create, list (also without `ls`) and revoke them."
 )
-config_app = _group(help="Show what is set, and where.")
+config_app = _group(help="Show the settings in force and their sources.")
 
 
 @app.callback()

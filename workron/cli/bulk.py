@@ -24,14 +24,14 @@ _LOOK_EVERY_S: Final = 0.5
 _SAY_EVERY_S: Final = 10.0
 """Where nobody looks on at a terminal."""
 
-_TIME: Final = "RFC 3339, local unless it says"
+_TIME: Final = "RFC 3339, local time without an offset"
 
 
 @dataclass(frozen=True)
 class BulkOptions:
     """Which jobs are meant, in place of ids, and how to go about it."""
 
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="all jobs in this status")] = None
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="all jobs with this status")] = None
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="all jobs of this queue")] = None
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="all jobs of this name")] = None
     workflow: Annotated[str | None, typer.Option(metavar="ID", help="all jobs of this workflow")] = None
@@ -43,13 +43,13 @@ class BulkOptions:
     created_before: Annotated[str | None, typer.Option(metavar="TIME", help="created before")] = None
     finished_after: Annotated[str | None, typer.Option(metavar="TIME", help="not finished before")] = None
     finished_before: Annotated[str | None, typer.Option(metavar="TIME", help="finished before")] = None
-    all_: Annotated[bool, typer.Option("--all", help="really all jobs that match; without other filters: all jobs")] = (
-        False
-    )
+    all_: Annotated[
+        bool, typer.Option("--all", help="confirm that all matching jobs are meant; without other filters: all jobs")
+    ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only count the jobs that match")] = False
-    wait: Annotated[bool, typer.Option("--wait", help="until all is done; for jobs that match, show how far it is")] = (
-        False
-    )
+    wait: Annotated[
+        bool, typer.Option("--wait", help="wait until the action is complete; with filters, show its progress")
+    ] = False
 
     def body_or_ids(
         self,
@@ -65,16 +65,18 @@ class BulkOptions:
         """
         wanted = any(getattr(self, field.name) for field in fields(self) if not (waits and field.name == "wait"))
         if bool(ids) == wanted:
-            raise typer.BadParameter("name jobs by their ids, or by filters like --queue with --all", param_hint="ID")
+            raise typer.BadParameter(
+                "name jobs by id, or select them with filters like --queue and --all", param_hint="ID"
+            )
         for option, value in of_ids.items():
             if wanted and value:
-                raise typer.BadParameter("is for jobs that are named by their ids", param_hint=option)
+                raise typer.BadParameter("needs job ids", param_hint=option)
         return self.body(action) if wanted else None
 
     def body(self, action: str, to: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the body of `POST /jobs/actions`."""
         if not (self.all_ or self.dry_run):
-            message = "this means all jobs that match: say so, or count them first with --dry-run"
+            message = "this affects all matching jobs: confirm it, or count them first with --dry-run"
             raise typer.BadParameter(message, param_hint="--all")
         where = {
             "status": self.status,
@@ -104,7 +106,7 @@ def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bo
     try:
         action = _follow(client, action)
     except KeyboardInterrupt:
-        notice(f"it goes on without you; to end it: workron actions --abort {action['id']}")
+        notice(f"it continues in the background; to abort it: workron actions --abort {action['id']}")
         raise
     print_table([action], output, ACTIONS)
     if action["first_error"]:
@@ -135,7 +137,7 @@ def progress(action: ActionDoc) -> str:
     share = f"{action['looked'] / total:.0%}" if total else "0%"
     failed = f", {action['failed']:,} failed" if action["failed"] else ""
     told = f"{action['matched']:,} match" if action["dry_run"] else f"{action['done']:,} done{failed}"
-    return f"{action['action']}: {share} of {total:,} jobs looked at, {told}"
+    return f"{action['action']}: {share} of {total:,} jobs checked, {told}"
 
 
 def _what(action: ActionDoc) -> str:
@@ -165,7 +167,7 @@ ACTIONS: Final = (
 @spread
 def actions(
     *,
-    abort: Annotated[str | None, typer.Option(metavar="ID", help="end this one where it is")] = None,
+    abort: Annotated[str | None, typer.Option(metavar="ID", help="abort this action; completed changes stay")] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
@@ -180,15 +182,15 @@ def actions(
 def move(
     bulk: BulkOptions,
     *,
-    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue to wait in")] = None,
-    to_priority: Annotated[int | None, typer.Option(metavar="1-9", help="priority to wait with")] = None,
+    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="target queue")] = None,
+    to_priority: Annotated[int | None, typer.Option(metavar="1-9", help="new priority")] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
     """Have all waiting jobs that match wait elsewhere, in the background."""
     to = {name: value for name, value in (("queue", to_queue), ("priority", to_priority)) if value is not None}
     if not to:
-        raise typer.BadParameter("say where to", param_hint="--to-queue, --to-priority")
+        raise typer.BadParameter("give the target queue or priority", param_hint="--to-queue, --to-priority")
     body = bulk.body("move", to)
     with connect(api) as client:
         return order(client, body, output, wait=bulk.wait)

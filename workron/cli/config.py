@@ -55,7 +55,7 @@ def unknown_variables() -> list[str]:
     settings = [name.upper() for name in Settings.model_fields]
     variables = {name: name.upper().removeprefix(_PREFIX) for name in sorted(os.environ)}
     return [
-        f"{name} is ignored: no setting is called so{_similar(rest, settings, _PREFIX)}"
+        f"{name} is ignored: there is no such setting{_similar(rest, settings, _PREFIX)}"
         for name, rest in variables.items()
         if rest != name.upper() and rest not in settings and rest not in _NO_SETTINGS
     ]
@@ -89,7 +89,7 @@ class Sources:
             return message
         name = str(fault["loc"][0])
         if fault["type"] == "extra_forbidden":
-            return f"{FILE}: no setting is called {name!r}" + _similar(name, Settings.model_fields)
+            return f"{FILE}: there is no setting {name!r}" + _similar(name, Settings.model_fields)
         value = "" if _is_secret(name) or repr(fault["input"]) in message else f", not {fault['input']!r}"
         return f"{self.origin(name)}: {message[:1].lower()}{message[1:]}{value}"
 

@@ -29,15 +29,15 @@ class ApiOptions:
             envvar="WORKRON_URL",
             show_envvar=True,
             metavar="URL",
-            help="the API to talk to; by default what runs on this machine. The key comes from WORKRON_API_KEY",
+            help="URL of the API; by default the instance on this machine. The key comes from WORKRON_API_KEY",
         ),
     ] = None
     no_wait: Annotated[
         bool,
         typer.Option(
             "--no-wait",
-            help="fail at once when the API is away (else it is tried for a minute) or the queue is full (else its "
-            "room is waited for)",
+            help="fail at once if the API is unavailable (default: retry for a minute) or the queue is full (default: "
+            "wait for room)",
         ),
     ] = False
 
@@ -98,7 +98,7 @@ def _chosen(instances: "Sequence[Instance]") -> "Instance":
     """Return the instance of the data directory in force, else the newest; say so where that is a guess."""
     if not instances:
         raise CliError(
-            "no workron runs on this machine: start one with `workron up`, or name an API with --url or WORKRON_URL",
+            "no workron is running on this machine: start one with `workron up`, or give --url or WORKRON_URL",
             Exit.NOTHING_RUNS,
         )
     if len(instances) == 1:
@@ -110,7 +110,7 @@ def _chosen(instances: "Sequence[Instance]") -> "Instance":
     chosen = max(here or instances, key=lambda instance: instance.started_at)
     if not here or Sources({}).origin("data_dir") == "default":
         notice(
-            f"{len(instances)} instances run on this machine; using {chosen.url} "
+            f"{len(instances)} instances are running on this machine; using {chosen.url} "
             f"(data in {chosen.data_dir}), choose another with --url"
         )
     return chosen

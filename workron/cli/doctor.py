@@ -46,9 +46,9 @@ def doctor(
         raise CliError("the report is one document: take -o json", Exit.USAGE)
     print_document(_document(report), output, lambda _: _print(report, rebuild))
     if report.keys == 0:
-        notice("no keys of this namespace are there: is it the right one, and the right Redis?")
+        notice("this namespace has no keys: check the namespace and the Redis URL")
     if report.uncounted:
-        notice(f"counts were not compared: {report.uncounted}")
+        notice(f"counters were not compared: {report.uncounted}")
     return Exit.JOB_FAILED if report.faults else Exit.OK
 
 
@@ -61,7 +61,7 @@ def _with_redis(settings: "Settings") -> "Settings":
         return settings
     instance = local_instance()
     if instance.redis is None:
-        raise CliError("what runs on this machine has a Redis of your own: name it with --redis URL", Exit.USAGE)
+        raise CliError("the instance on this machine uses an external Redis: set it with --redis URL", Exit.USAGE)
     return settings.model_copy(update={"redis": SecretStr(instance.redis)})
 
 
@@ -105,21 +105,21 @@ def _print(report: "Report", rebuild: bool) -> None:
     if report.faults:
         heading, style = f"{len(report.faults):,} faults", "bold red"
     elif report.keys == 0:
-        heading, style = "nothing is there", "bold yellow"
+        heading, style = "no data", "bold yellow"
     elif report.uncounted:
-        heading, style = "no faults, but counts were not compared", "bold yellow"
+        heading, style = "no faults, but counters were not compared", "bold yellow"
     else:
-        heading, style = "all is well", "bold green"
-    facts = [("looked at", looked_at)]
+        heading, style = "no faults", "bold green"
+    facts = [("checked", looked_at)]
     if report.mended:
-        facts.append(("mended", f"{len(report.mended):,} faults"))
+        facts.append(("repaired", f"{len(report.mended):,} faults"))
     if report.rollbacks:
         facts.append(
-            ("rolled back", f"{report.rollbacks} times: Redis was found in an older state ({report.rolled_back})")
+            ("rolled back", f"{report.rollbacks} times: Redis returned to an older state ({report.rolled_back})")
         )
     print_card(heading, style, facts)
     for faults in _by_code(report.mended):
-        print_card(f"mended: {faults[0].code}", "bold green", _facts(faults, mended=True))
+        print_card(f"repaired: {faults[0].code}", "bold green", _facts(faults, mended=True))
     for faults in _by_code(report.faults):
         print_card(faults[0].code, "bold red", _facts(faults, mended=False))
     if report.faults and not rebuild and any(not fault.kind.by_hand for fault in report.faults):

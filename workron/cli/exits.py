@@ -40,23 +40,22 @@ class Exit(IntEnum):
 
 
 MEANING = {
-    Exit.OK: "success; every job waited for is done",
-    Exit.JOB_FAILED: "a job ended failed, cancelled or skipped; a worker was lost while it drained; `doctor` "
-    "found faults",
-    Exit.USAGE: "wrong usage, setting or request",
+    Exit.OK: "success; all awaited jobs are done",
+    Exit.JOB_FAILED: "a job failed, was cancelled or skipped; a worker was lost while draining; `doctor` found faults",
+    Exit.USAGE: "invalid usage, setting or request",
     Exit.NOT_FOUND: "no such job, workflow or worker",
-    Exit.CONFLICT: "the state of the job forbids it",
+    Exit.CONFLICT: "conflict with the state of the job",
     Exit.UNREACHABLE: "the API, or the Redis behind it, can't be reached",
-    Exit.REFUSED: "the API refused the key",
-    Exit.NOTHING_RUNS: "no URL given and nothing runs on this machine",
+    Exit.REFUSED: "the API rejected the key",
+    Exit.NOTHING_RUNS: "no URL given and no instance on this machine",
     Exit.CANNOT_START: "up, api, worker or reaper can't start",
     Exit.UNEXPECTED: "the API answered something unexpected, or the output can't be written",
-    Exit.QUEUE_FULL: "as many jobs wait as may, or Redis' memory is full, and `--no-wait` is given; or a submission "
+    Exit.QUEUE_FULL: "the queue or Redis' memory is full and `--no-wait` is given; or a submission "
     "is larger than the limit",
-    Exit.TIME_IS_UP: "`wait --timeout`: time is up",
+    Exit.TIME_IS_UP: "`wait --timeout`: timed out",
     Exit.NO_EXIT_CODE: "`run`: workron failed, or the job ended without an exit code of its own",
     Exit.INTERRUPTED: "interrupted by Ctrl-C; `run` and `wait` leave the job as it is",
-    Exit.BROKEN_PIPE: "the reader of the output went away",
+    Exit.BROKEN_PIPE: "the reader of the output closed the pipe",
 }
 
 _BY_KIND = (

@@ -24,8 +24,8 @@ _SECTIONS: Final = {
 }
 _METAVARS: Final = {"redis": "URL", "api": "URL", "token": "KEY", "api_key": "KEY", "api_key_file": "FILE"}
 _OTHER_WAYS: Final = (
-    "Each setting is also taken from a variable (--data-dir: WORKRON_DATA_DIR) or, as data_dir, from the file "
-    "workron.toml in the present directory. Flags go before variables, variables before the file."
+    "Each setting can also be set by an environment variable (--data-dir: WORKRON_DATA_DIR) or, as data_dir, in "
+    "workron.toml in the current directory. Flags override variables, variables override the file."
 )
 _OTHER: Final = "Other settings"
 _META: Final = "workron.flags"

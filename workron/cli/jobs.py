@@ -22,9 +22,9 @@ from workron.client.documents import JobDoc
 from workron.models import Status
 
 TasksOption = Annotated[
-    str | None, typer.Option("--tasks", metavar="0-9,20", help="only these tasks of an array, by their indexes")
+    str | None, typer.Option("--tasks", metavar="0-9,20", help="only the tasks of an array with these indexes")
 ]
-_STATUS_HELP = f"only jobs in this status: {', '.join(Status)}"
+_STATUS_HELP = f"only jobs with this status: {', '.join(Status)}"
 
 
 @spread
@@ -33,7 +33,7 @@ def submit(
     job: JobOptions,
     where: DirectoryOptions,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="wait for its end; the exit code tells it")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended; the exit code is the result")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
@@ -55,17 +55,17 @@ def ls(
     *,
     status: Annotated[Status | None, typer.Option(metavar="STATUS", help=_STATUS_HELP)] = None,
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="only jobs of this queue")] = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs of this name")] = None,
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs with this name")] = None,
     workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
     array: Annotated[str | None, typer.Option(metavar="ID", help="the tasks of this job's array, in order")] = None,
     tag: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="only jobs with this tag. May be repeated")
     ] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="only jobs whose metadata say so. May be repeated")
+        list[str] | None, typer.Option(metavar="K=V", help="only jobs with this metadata. May be repeated")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
-    all_: Annotated[bool, typer.Option("--all", help="all of them")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="maximum number", show_default=True)] = 50,
+    all_: Annotated[bool, typer.Option("--all", help="no limit")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
@@ -107,7 +107,7 @@ def why(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> 
 def logs(
     job_id: Id,
     *,
-    follow_: Annotated[bool, typer.Option("--follow", "-f", help="go on until the job has ended")] = False,
+    follow_: Annotated[bool, typer.Option("--follow", "-f", help="follow the output until the job has ended")] = False,
     api: ApiOptions,
 ) -> None:
     """Print the output of a job's latest attempt."""
@@ -123,7 +123,7 @@ def logs(
 def wait(
     ids: Ids,
     *,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="give up after 30s, 5m, 2h …")] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="stop waiting after 30s, 5m, 2h …")] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
@@ -148,7 +148,7 @@ def cancel(
     *,
     bulk: BulkOptions,
     tasks: TasksOption = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="with all jobs that depend on them")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="also cancel all jobs that depend on them")] = False,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
@@ -205,7 +205,7 @@ def _metadata(items: Iterable[str]) -> dict[str, str]:
 def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
     for index, job in enumerate(jobs):
         if index == limit:
-            notice(f"there are more than these {limit}: see --all and --limit")
+            notice(f"only the first {limit} are listed: see --all and --limit")
             return
         yield job
 

@@ -53,14 +53,14 @@ AUDIT: Final = (
 
 @spread
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="what people call it")],
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="name of the key")],
     *,
     scope: Annotated[list[str], typer.Option(metavar="SCOPE", help=f"{_SCOPES}. May be repeated")],
     queue: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="the only queues that it may see and touch. May be repeated"),
+        typer.Option(metavar="NAME", help="restrict the key to this queue. May be repeated"),
     ] = None,
-    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="it expires after this time: 12h, 90d")] = None,
+    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="lifetime of the key: 12h, 90d")] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
@@ -76,7 +76,7 @@ def create(
 
 def _print_key(made: MadeKeyDoc) -> None:
     print(made["key"], flush=True)
-    notice(f"this is the only time that the key is shown; `workron keys revoke {made['id']}` ends it")
+    notice(f"this key is shown only once; revoke it with `workron keys revoke {made['id']}`")
 
 
 @spread
@@ -84,7 +84,7 @@ def ls(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
     """List API keys: what they are good for, and how long. The first one, of the key file, is not among them."""
     with connect(api) as client:
         if not print_table(client.keys(), output, KEYS):
-            notice("no keys yet, beside the one of the API itself")
+            notice("no keys yet, except the API's own")
 
 
 @spread
@@ -106,7 +106,7 @@ def revoke(
 @spread
 def audit(
     *,
-    limit: Annotated[int, typer.Option(metavar="N", help="how many", show_default=True)] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", help="maximum number", show_default=True)] = 50,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
@@ -115,4 +115,4 @@ def audit(
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
     with connect(api) as client:
         if not print_table(client.audit(limit=limit), output, AUDIT):
-            notice("nothing yet")
+            notice("no entries yet")

@@ -23,7 +23,7 @@ Words = Annotated[
     typer.Argument(
         metavar="COMMAND",
         show_default=False,
-        help="one argument goes to the shell, several are a program and its arguments",
+        help="a single argument is a shell command, several are a program and its arguments",
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a job")]
@@ -42,9 +42,11 @@ class DirectoryOptions:
 
     cwd: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="directory to run in; by default this one, if the API is on this machine"),
+        typer.Option(
+            metavar="DIR", help="working directory; the current one by default, if the API is on this machine"
+        ),
     ] = None
-    no_cwd: Annotated[bool, typer.Option("--no-cwd", help="leave the directory to the worker")] = False
+    no_cwd: Annotated[bool, typer.Option("--no-cwd", help="use the worker's default directory")] = False
 
     def chosen(self, *, local: bool) -> str | None:
         """Return the directory named, else the caller's if the worker is likely to have it."""
@@ -53,94 +55,107 @@ class DirectoryOptions:
         try:
             return os.path.abspath(self.cwd or "") if local else self.cwd
         except FileNotFoundError:
-            raise typer.BadParameter("the present directory is gone; use --cwd or --no-cwd") from None
+            raise typer.BadParameter("the current directory no longer exists; use --cwd or --no-cwd") from None
 
 
 @dataclass(frozen=True)
 class JobOptions:
     """What can be said about a job beside its command."""
 
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="a name for people, and for `ls --name`")] = None
-    tag: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="a label, for `ls --tag`. May be repeated")] = (
-        None
-    )
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="name of the job, for `ls --name`")] = None
+    tag: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="label, for `ls --tag`. May be repeated")] = None
     metadata: Annotated[
         list[str] | None,
-        typer.Option(metavar="K=V", help="what else is to be known of it; or a JSON object. May be repeated"),
+        typer.Option(metavar="K=V", help="metadata: a key and value, or a JSON object. May be repeated"),
     ] = None
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue to wait in, else `default`")] = None
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="queue of the job (default: `default`)")] = None
     concurrency: Annotated[
         str | None,
-        typer.Option(metavar="KEY:N", help="of all jobs with this key, whatever their queues, at most N run at once"),
+        typer.Option(metavar="KEY:N", help="run at most N jobs with this key at a time, in all queues together"),
     ] = None
-    priority: Annotated[int | None, typer.Option(metavar="1-9", help="9 starts first, 5 is usual")] = None
+    priority: Annotated[
+        int | None, typer.Option(metavar="1-9", help="priority from 0 to 9, highest first (default: 5)")
+    ] = None
     unique: Annotated[
-        str | None, typer.Option(metavar="KEY", help="one job at a time holds this key; a second one is not stored")
+        str | None,
+        typer.Option(metavar="KEY", help="unique key: only one job at a time holds it; a second one is not stored"),
     ] = None
     unique_until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="hold it until `finished` (usual), or until `started`")
+        str | None,
+        typer.Option(metavar="WHEN", help="hold the key until the job has `finished` (default) or `started`"),
     ] = None
-    unique_ttl: Annotated[str | None, typer.Option(metavar="TIME", help="hold it no longer than this, else 24h")] = None
+    unique_ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="release the key after this time at the latest (default: 24h)")
+    ] = None
     on_conflict: Annotated[
         str | None,
-        typer.Option(metavar="WHAT", help="if a job holds it: `return` that one (usual), `reject`, or `replace` it"),
+        typer.Option(
+            metavar="WHAT",
+            help="if another job holds the key: `return` that job (default), `reject` this one, or `replace` that one",
+        ),
     ] = None
-    max_attempts: Annotated[int | None, typer.Option(metavar="N", help="how often to try in all")] = None
-    retry_delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait before the second attempt, else 1s")] = (
-        None
-    )
+    max_attempts: Annotated[int | None, typer.Option(metavar="N", help="maximum number of attempts")] = None
+    retry_delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="delay before the second attempt (default: 1s)")
+    ] = None
     retry_factor: Annotated[
-        float | None, typer.Option(metavar="N", help="each further wait is so many times as long, else 2")
+        float | None, typer.Option(metavar="N", help="multiplier of each further delay (default: 2)")
     ] = None
-    retry_max_delay: Annotated[str | None, typer.Option(metavar="TIME", help="longest such wait, else 1h")] = None
+    retry_max_delay: Annotated[str | None, typer.Option(metavar="TIME", help="maximum delay (default: 1h)")] = None
     retry_jitter: Annotated[
-        float | None, typer.Option(metavar="0-1", help="share of each wait that is left to chance, else 0.5")
+        float | None, typer.Option(metavar="0-1", help="random share of each delay, 0 to 1 (default: 0.5)")
     ] = None
     retry_on_exit: Annotated[
-        str | None, typer.Option(metavar="CODES", help="try again only after these exit codes: 1,64-78")
+        str | None, typer.Option(metavar="CODES", help="retry only after these exit codes: 1,64-78")
     ] = None
     no_retry_on_exit: Annotated[
-        str | None, typer.Option(metavar="CODES", help="never try again after these exit codes")
+        str | None, typer.Option(metavar="CODES", help="never retry after these exit codes")
     ] = None
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="stop an attempt after this time: 30s, 5m, 2h")
     ] = None
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="wait this long before the start")] = None
+    delay: Annotated[str | None, typer.Option(metavar="TIME", help="delay before the job may start")] = None
     run_at: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="start at this time: 2030-01-31T18:00, local unless it says; or 30s, 2h"),
+        typer.Option(
+            metavar="WHEN", help="start at this time: 2030-01-31T18:00 (local time without an offset), or after 30s, 2h"
+        ),
     ] = None
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="fail unless it has ended by then: 30s, 2h, 7d after now, or a time"),
+        typer.Option(metavar="WHEN", help="fail the job unless it has ended by then: 30s, 2h, 7d from now, or a time"),
     ] = None
     expires: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="cancel unless it has started by then: 30s, 2h, 7d after now, or a time"),
+        typer.Option(
+            metavar="WHEN", help="cancel the job unless it has started by then: 30s, 2h, 7d from now, or a time"
+        ),
     ] = None
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="K=V", help="environment variable; K alone takes its value from here. May be repeated"),
+        typer.Option(metavar="K=V", help="environment variable; K alone copies the current value. May be repeated"),
     ] = None
     after: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ID[:WHEN]",
-            help="start once that job is done (or failed, or finished); - reads ids from stdin. May be repeated",
+            help="start after that job is done (or failed, or finished); - reads ids from stdin. May be repeated",
         ),
     ] = None
-    array: Annotated[int | None, typer.Option(metavar="N", help="run it as N tasks; $WORKRON_ARRAY_INDEX counts")] = (
-        None
-    )
+    array: Annotated[
+        int | None, typer.Option(metavar="N", help="run as an array of N tasks, numbered by $WORKRON_ARRAY_INDEX")
+    ] = None
     array_values: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="run a task for each line, its $WORKRON_ARRAY_VALUE; - reads stdin"),
+        typer.Option(
+            metavar="FILE", help="run one task per line of the file, given as $WORKRON_ARRAY_VALUE; - reads stdin"
+        ),
     ] = None
     max_parallel: Annotated[
-        int | None, typer.Option(metavar="N", help="most tasks of the array that are unfinished at once")
+        int | None, typer.Option(metavar="N", help="maximum number of unfinished tasks at a time")
     ] = None
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="submitting again with this key gives the same job")
+        str | None, typer.Option(metavar="KEY", help="submitting again with this key returns the same job")
     ] = None
 
     def body(self, words: Sequence[str], cwd: str | None) -> dict[str, Any]:
@@ -173,7 +188,7 @@ class JobOptions:
     def _array(self) -> dict[str, Any] | None:
         if self.array is None and self.array_values is None:
             if self.max_parallel is not None:
-                raise typer.BadParameter("is for --array or --array-values", param_hint="--max-parallel")
+                raise typer.BadParameter("requires --array or --array-values", param_hint="--max-parallel")
             return None
         array: dict[str, Any] = {"size": self.array, "max_parallel": self.max_parallel}
         if self.array_values is not None:
@@ -189,7 +204,7 @@ class JobOptions:
         given = {name: value for name, value in about.items() if value is not None}
         if self.unique is None:
             if given:
-                raise typer.BadParameter("is for --unique", param_hint="--unique-ttl, --unique-until, --on-conflict")
+                raise typer.BadParameter("requires --unique", param_hint="--unique-ttl, --unique-until, --on-conflict")
             return None
         return {"key": self.unique, **given}
 

@@ -34,7 +34,7 @@ def _facts(report: HealthDoc) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(server)
     age_s = report["reaper"]["last_pass_age"]
     yield "reaper", "never ran" if age_s is None else f"last pass {moments.length(age_s)} ago"
-    yield "jobs", f"{report['running']} running, {report['due']} to come at a known time"
+    yield "jobs", f"{report['running']} running, {report['due']} scheduled"
 
 
 def _durability(server: ServerDoc) -> str:

@@ -30,13 +30,13 @@ def api(ctx: typer.Context) -> int:
 def worker(
     ctx: typer.Context,
     max_jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="end after so many jobs, whatever became of them; claim no more")
+        int | None, typer.Option(metavar="N", help="exit after running this number of jobs, whatever their results")
     ] = None,
     until_empty: Annotated[
         bool,
         typer.Option(
             "--until-empty",
-            help="end when every job of its queues has ended; those that others run, and those that wait, count",
+            help="exit when every job of its queues has ended, including waiting jobs and those of other workers",
         ),
     ] = False,
 ) -> int:
@@ -80,7 +80,7 @@ def settings_of(ctx: typer.Context) -> "Settings":
     settings = load(given)
     for name in secrets_among(given):
         variable = f"WORKRON_{name.upper()}"
-        notice(f"{flag(name)} can be read by every user of this machine: set {variable} instead")
+        notice(f"{flag(name)} is visible to every user of this machine: set {variable} instead")
     return settings
 
 

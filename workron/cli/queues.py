@@ -75,13 +75,11 @@ def set_queue(
     *,
     max_pending: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|none", help="most jobs that may wait; none: what is set for all queues, if anything is"
-        ),
+        typer.Option(metavar="N|none", help="maximum of waiting jobs; none: the limit of all queues, if any"),
     ] = None,
-    max_running: Annotated[str | None, typer.Option(metavar="N|none", help="most jobs that may run at once")] = None,
+    max_running: Annotated[str | None, typer.Option(metavar="N|none", help="maximum of running jobs")] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="N/TIME|none", help="most jobs that may start in any such time: 10/1m, 1/2s")
+        str | None, typer.Option(metavar="N/TIME|none", help="maximum of jobs started per duration: 10/1m, 1/2s")
     ] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
@@ -153,5 +151,5 @@ def _parse_rate(text: str) -> dict[str, Any] | None:
         return None
     match = _RATE.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no rate; write it like 10/1m, or none", param_hint="--rate")
+        raise typer.BadParameter(f"{text!r} is not a rate; write it like 10/1m, or none", param_hint="--rate")
     return {"jobs": int(match[1]), "per": seconds("--rate", match[2])}

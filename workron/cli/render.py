@@ -29,9 +29,7 @@ class Format(StrEnum):
 
 FormatOption = Annotated[
     Format,
-    typer.Option(
-        "--output", "-o", metavar="FORMAT", help="table (for people), json, or jsonl: one JSON document a line"
-    ),
+    typer.Option("--output", "-o", metavar="FORMAT", help="table, json, or jsonl (one JSON document per line)"),
 ]
 
 _GAP: Final = 2

@@ -47,7 +47,9 @@ def _follow(client: "Client", job_id: str) -> int:
         with OutputSink() as sink:
             return _exit_code(follow(client, job_id, sink, FROM_THE_BEGINNING))
     except KeyboardInterrupt:
-        notice(f"detached, the job goes on. To see it: workron logs -f {job_id}; to stop it: workron cancel {job_id}")
+        notice(
+            f"detached, the job keeps running. Follow it: workron logs -f {job_id}; stop it: workron cancel {job_id}"
+        )
         return Exit.INTERRUPTED
 
 

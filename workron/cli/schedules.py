@@ -21,7 +21,7 @@ OptionalWords = Annotated[
     typer.Argument(
         metavar="COMMAND",
         show_default=False,
-        help="one argument goes to the shell, several are a program and its arguments",
+        help="a single argument is a shell command, several are a program and its arguments",
     ),
 ]
 
@@ -42,23 +42,24 @@ def put(
     words: OptionalWords = None,
     *,
     cron: Annotated[
-        str, typer.Option(metavar="CRON", help="when: minute hour day month weekday, or @daily, @hourly …")
+        str, typer.Option(metavar="CRON", help="cron expression: minute hour day month weekday, or @daily, @hourly …")
     ],
     tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="whose clocks it means: Europe/Berlin; else UTC")
+        str | None, typer.Option(metavar="ZONE", help="time zone of the cron expression: Europe/Berlin (default: UTC)")
     ] = None,
     overlap: Annotated[
-        str | None, typer.Option(metavar="allow|skip|queue", help="what to do while an earlier one runs, else allow")
+        str | None,
+        typer.Option(metavar="allow|skip|queue", help="what to do while an earlier run is unfinished (default: allow)"),
     ] = None,
     catch_up: Annotated[
-        str | None, typer.Option(metavar="none|last|all", help="which to start that were missed, else last")
+        str | None, typer.Option(metavar="none|last|all", help="which missed runs to start (default: last)")
     ] = None,
     dst: Annotated[
-        str | None, typer.Option(metavar="once|skip|twice", help="what to do when clocks are set forward or back")
+        str | None, typer.Option(metavar="once|skip|twice", help="what to do when the clocks change")
     ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="create it paused")] = False,
     workflow: Annotated[
-        str | None, typer.Option(metavar="FILE", help="start the workflow of this file instead of a command")
+        str | None, typer.Option(metavar="FILE", help="start the workflow in this file instead of a command")
     ] = None,
     job: JobOptions,
     where: DirectoryOptions,
@@ -84,9 +85,9 @@ def put(
 
 def _work(words: list[str] | None, workflow: str | None, job: JobOptions, cwd: str | None) -> dict[str, Any]:
     if (workflow is None) == (not words):
-        raise typer.BadParameter("give either a command, behind --, or --workflow FILE", param_hint="COMMAND")
+        raise typer.BadParameter("give either a command after --, or --workflow FILE", param_hint="COMMAND")
     if job.idempotency_key is not None:
-        raise typer.BadParameter("is not for schedules: to put one again is safe", param_hint="--idempotency-key")
+        raise typer.BadParameter("is not for schedules: repeating `put` is safe", param_hint="--idempotency-key")
     if workflow is None:
         return {"job": job.body(words or [], cwd)}
     document = workflows.read(workflow)

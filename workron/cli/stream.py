@@ -55,7 +55,7 @@ def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> J
         if job["status"] in TERMINAL:
             return job
         if not left_s:
-            raise CliError(f"time is up: {job_id} is still {job['status']}", Exit.TIME_IS_UP)
+            raise CliError(f"timed out: {job_id} is still {job['status']}", Exit.TIME_IS_UP)
         client.persist(left_s)
 
 

@@ -49,7 +49,7 @@ WORKERS: Final = (
 @spread
 def workers(
     worker: Annotated[
-        str | None, typer.Argument(metavar="[WORKER]", show_default=False, help="id of one, to see all about it")
+        str | None, typer.Argument(metavar="[WORKER]", show_default=False, help="id of a worker, for its details")
     ] = None,
     *,
     output: FormatOption = Format.TABLE,
@@ -60,7 +60,7 @@ def workers(
         if worker is not None:
             print_document(client.worker(worker), output, _print_worker)
         elif not print_table(client.workers(), output, WORKERS):
-            notice("no worker lives: start one with `workron up` or `workron worker`")
+            notice("no workers: start one with `workron up` or `workron worker`")
 
 
 def _print_worker(worker: WorkerDoc) -> None:
@@ -87,7 +87,7 @@ def drain(
     *,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="how long its jobs may go on; by default its own --drain-timeout"),
+        typer.Option(metavar="TIME", help="how long its jobs may keep running; by default its own --drain-timeout"),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="wait until they have ended")] = False,
     output: FormatOption = Format.TABLE,
@@ -123,6 +123,6 @@ def _has_gone(client: "Client", worker_id: str) -> bool:
                 return True
             raise
         if state == "lost":
-            notice(f"{worker_id} was lost before it had ended: the reaper gives its jobs back")
+            notice(f"{worker_id} was lost before it stopped: the reaper recovers its jobs")
             return False
         time.sleep(_POLL_S)

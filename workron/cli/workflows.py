@@ -31,9 +31,9 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="file to submit; - is stdin")],
     where: DirectoryOptions,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="wait for its end; the exit code tells it")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended; the exit code is the result")] = False,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="submitting again with this key gives the same workflow")
+        str | None, typer.Option(metavar="KEY", help="submitting again with this key returns the same workflow")
     ] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
@@ -73,17 +73,19 @@ def add(
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="ID", envvar="WORKRON_WORKFLOW_ID", help="the workflow; inside a job, by default its own"),
+        typer.Option(
+            metavar="ID", envvar="WORKRON_WORKFLOW_ID", help="id of the workflow; inside a job, its own by default"
+        ),
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="adding again with this key gives the same jobs")
+        str | None, typer.Option(metavar="KEY", help="adding again with this key returns the same jobs")
     ] = None,
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
     """Add the jobs of a file to a workflow that has not ended, all or none; print their ids."""
     if to is None:
-        raise typer.BadParameter("name the workflow: this is no job of one", param_hint="--to")
+        raise typer.BadParameter("set --to: this is not a job of a workflow", param_hint="--to")
     document = read(file)
     endpoint = locate(api.url)
     place(document, where.chosen(local=endpoint.is_local))

@@ -149,7 +149,11 @@ class Transport:
         return self._not_ours(response)
 
     def _unauthorized(self) -> ApiProblem:
-        wrong = "refused the key: set WORKRON_API_KEY to its own" if self._key else "wants a key: set WORKRON_API_KEY"
+        wrong = (
+            "rejected the key: set WORKRON_API_KEY to a valid one"
+            if self._key
+            else "requires a key: set WORKRON_API_KEY"
+        )
         return ApiProblem(f"the API at {self.url} {wrong}", status=401, slug="unauthorized")
 
     def _not_ours(self, response: httpx2.Response) -> ApiProblem:
@@ -166,8 +170,8 @@ class Transport:
     def _notices(self, error: WorkronError) -> tuple[str, str]:
         """What to say when this begins, and when it is over."""
         if _is_full(error):
-            return f"{error}; waiting for room{_for_how_long(self._room_patience_s)}", "there was room"
-        return f"{error}; trying again{_for_how_long(self.patience_s)}", f"{self.url} answers again"
+            return f"{error}; waiting for room{_for_how_long(self._room_patience_s)}", "room available"
+        return f"{error}; retrying{_for_how_long(self.patience_s)}", f"{self.url} is available again"
 
 
 def _jittered(backoff_s: float, retry_after_s: float | None) -> float:

@@ -16,7 +16,7 @@ def parse(text: str, suffix: str, *, source: str) -> dict[str, Any]:
     """
     kind = suffix.lower() or (".json" if text.lstrip().startswith("{") else ".yaml")
     if kind not in _PARSERS:
-        raise InvalidRequest(f"{source}: the name of a workflow file ends in {', '.join(_PARSERS)}")
+        raise InvalidRequest(f"{source}: the name of a workflow file must end in {', '.join(_PARSERS)}")
     try:
         document = _plain(_PARSERS[kind](text), "")
         _check(document)
@@ -57,7 +57,7 @@ def _parse_yaml(text: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             for key in _repeated(key for key in keys if key != "<<"):
-                raise _FileError(f"line {node.start_mark.line + 1}: {key!r} stands twice in one mapping")
+                raise _FileError(f"line {node.start_mark.line + 1}: duplicate key {key!r}")
             return super().construct_mapping(node, deep)
 
     try:
@@ -82,7 +82,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for key in _repeated(key for key, _ in pairs):
-        raise _FileError(f"{key!r} stands twice in one object")
+        raise _FileError(f"duplicate key {key!r}")
     return dict(pairs)
 
 
@@ -95,7 +95,7 @@ def _repeated(keys: Iterable[str]) -> Iterable[str]:
 
 
 def _no_constant(name: str) -> Any:
-    raise _FileError(f"{name} is no JSON")
+    raise _FileError(f"{name} is not JSON")
 
 
 def _plain(value: Any, path: str) -> Any:
@@ -104,7 +104,7 @@ def _plain(value: Any, path: str) -> Any:
         case dict():
             for key in value:
                 if not isinstance(key, str):
-                    raise _FileError(f"{path or 'top level'}: the key {key!r} must be text; put it in quotes")
+                    raise _FileError(f"{path or 'top level'}: the key {key!r} must be a string; quote it")
             return {key: _plain(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()}
         case list():
             return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
@@ -114,12 +114,12 @@ def _plain(value: Any, path: str) -> Any:
             return value.isoformat()
         case str() | bool() | int() | float() | None:
             return value
-    raise _FileError(f"{path}: {type(value).__name__} is not possible here")
+    raise _FileError(f"{path}: {type(value).__name__} is not allowed here")
 
 
 def _check(document: Any) -> None:
     if not isinstance(document, dict) or not isinstance(document.get("jobs"), list):
-        raise _FileError("a workflow is a mapping with `jobs`, a list, and perhaps a `name`")
+        raise _FileError("a workflow is a mapping with a list `jobs` and an optional `name`")
     for index, job in enumerate(document["jobs"]):
         if not isinstance(job, dict):
             raise _FileError(f"jobs[{index}] must be a mapping with a `name` and a `command` or `argv`")

@@ -22,7 +22,7 @@ def write(value: Any, limit: int) -> bytes:
     except TypeError:  # half a surrogate pair, a number of more than 64 bits
         data = b""
     if not data or (b"null" in data and _has_no_number(value)):
-        raise ValueError("is not JSON that can be kept: it has numbers or texts that are out of range")
+        raise ValueError("can't be stored as JSON: it has numbers or strings that are out of range")
     if len(data) > limit:
         raise ValueError(f"is longer than {limit:,} bytes")
     return data

@@ -34,7 +34,7 @@ class NewApiKey(Body):
     @model_validator(mode="after")
     def _admin_has_all_queues(self) -> "NewApiKey":
         if self.queues is not None and Scope.ADMIN in self.scopes:
-            raise ValueError("a key with the scope admin has all queues: it could make itself another one")
+            raise ValueError("a key with the scope admin can't be limited to queues: it could create another key")
         return self
 
     def to_new_key(self) -> NewKey:

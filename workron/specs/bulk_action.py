@@ -93,10 +93,10 @@ class NewBulkAction(Body):
     def _consistent(self) -> Self:
         status = self.filter.status
         if status is not None and status not in ACTS_ON[self.action]:
-            raise ValueError(f"{self.action} is for jobs that are {', '.join(ACTS_ON[self.action])}, not {status}")
+            raise ValueError(f"{self.action} applies to jobs that are {', '.join(ACTS_ON[self.action])}, not {status}")
         somewhere = self.to is not None and (self.to.queue, self.to.priority) != (None, None)
         if somewhere != (self.action is Verb.MOVE):
-            raise ValueError("give `to` with a queue or a priority for move, and only for that")
+            raise ValueError("`to`, with a queue or a priority, is required for move and not allowed otherwise")
         return self
 
     def to_action(self, action_id: str, fingerprint: str) -> NewAction:

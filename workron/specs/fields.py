@@ -83,7 +83,7 @@ def _seconds(value: Any) -> Any:
         return value
     seconds = seconds_of(value)
     if seconds is None:
-        raise ValueError("is not a length of time; write seconds, or like 0.5s, 30s, 5m, 24h, 7d")
+        raise ValueError("is not a duration; write seconds, or like 0.5s, 30s, 5m, 24h, 7d")
     return seconds
 
 
@@ -100,7 +100,7 @@ class Body(BaseModel):
 
 def fits(texts: Iterable[str]) -> None:
     if sum(map(len, texts)) > MIB:
-        raise ValueError(f"is longer than {MIB:,} characters in all")
+        raise ValueError(f"is longer than {MIB:,} characters in total")
 
 
 def epoch_ms(text: str) -> int:

@@ -187,7 +187,7 @@ class NewJob(Body):
         start = self.run_at if self.delay is None else models.Moment(after_ms=to_ms(self.delay))
         for name, end in (("deadline", self.deadline), ("expires", self.expires)):
             if start is not None and end is not None and is_before(end, start):
-                raise ValueError(f"{name} comes before the job may start")
+                raise ValueError(f"{name} is before the time at which the job may start")
 
     @property
     def last(self) -> bool:

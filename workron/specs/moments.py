@@ -29,9 +29,9 @@ def _moment(value: Any) -> Moment:
             return Moment(at_ms=epoch_ms(value))
         seconds = seconds_of(value)
         if seconds is None:
-            raise ValueError("is neither a time (2030-01-31T18:00:00Z) nor a length of time (seconds, 30s, 5m, 7d)")
+            raise ValueError("is neither a time (2030-01-31T18:00:00Z) nor a duration (seconds, 30s, 5m, 7d)")
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("is neither a text nor a number")  # noqa: TRY004 - pydantic wants this one
+        raise ValueError("is neither a string nor a number")  # noqa: TRY004 - pydantic wants this one
     else:
         seconds = value
     if not 0 <= seconds <= LONGEST_S:
@@ -42,7 +42,7 @@ def _moment(value: Any) -> Moment:
 def _to_come(value: Any) -> Moment:
     moment = _moment(value)
     if moment.after_ms == 0:
-        raise ValueError("is no time at all")
+        raise ValueError("is not a valid time")
     return moment
 
 

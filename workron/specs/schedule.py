@@ -87,7 +87,7 @@ def expand(definition: Definition) -> Work:
         workflow = NewWorkflow.model_validate_json(raw)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidRequest(f"a schedule's work is not valid any more: {fault['msg']}") from None
+        raise InvalidRequest(f"a schedule's work is no longer valid: {fault['msg']}") from None
     _refuse_times("workflow", workflow.jobs)
     names = {job.name for job in workflow.jobs}
     _refuse_parents("workflow", [parent for job in workflow.jobs for parent in job.parents() if parent not in names])
@@ -99,13 +99,13 @@ def expand(definition: Definition) -> Work:
 def _timeless(field: str, jobs: list[models.NewJob]) -> list[models.NewJob]:
     """Refuse points in time: they would have passed at the next occurrence."""
     if any(end is not None and end.at_ms is not None for job in jobs for end in (job.deadline, job.expires)):
-        raise InvalidRequest("a schedule's jobs have lengths of time as deadline and expires, like 2h", field=field)
+        raise InvalidRequest("a schedule's deadline and expires must be durations like 2h", field=field)
     return jobs
 
 
 def _refuse_times(field: str, jobs: Sequence[NewJob]) -> None:
     if any(job.run_at is not None for job in jobs):
-        raise InvalidRequest("a schedule says when its jobs start: run_at is not for them, delay is", field=field)
+        raise InvalidRequest("a schedule can't have run_at: use delay", field=field)
 
 
 def _refuse_parents(field: str, parents: Sequence[str]) -> None:

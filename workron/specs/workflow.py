@@ -87,7 +87,7 @@ class NewWorkflow(ManyJobs):
     def check(self) -> None:
         final = [job for job in self.jobs if job.final]
         if len(final) > 1:
-            raise ValueError("a workflow has at most one final job")
+            raise ValueError("a workflow can have only one final job")
         if final and final[0].name and any(final[0].name in job.parents() for job in self.jobs):
             raise ValueError("no job can depend on the final one")
 
@@ -171,10 +171,10 @@ class Steering(Run):
         for first, last in sorted(_span(part) for part in self.tasks.split(",")):
             more = range(max(first, found[-1] + 1 if found else 0), last + 1)
             if len(found) + len(more) > MOST_TASKS:  # before they are made: a few characters may name ten millions
-                raise InvalidRequest(f"names more than {MOST_TASKS:,} tasks", field="tasks")
+                raise InvalidRequest(f"selects more than {MOST_TASKS:,} tasks", field="tasks")
             found += more
         if not found:
-            raise InvalidRequest("names no task", field="tasks")
+            raise InvalidRequest("selects no task", field="tasks")
         return found
 
 
@@ -202,7 +202,7 @@ class Cancel(Steering):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.cascade and self.tasks is not None:
-            raise ValueError("cascade is for the whole job, not for some tasks")
+            raise ValueError("cascade applies to the whole job, not to some tasks")
         return self
 
 
