@@ -1,4 +1,4 @@
-"""The OpenAPI document: exactly what the server takes and answers, errors included."""
+"""The OpenAPI document: exactly what the server accepts and returns, including errors."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -39,22 +39,22 @@ _BODIES: Final = (
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)
 _DESCRIPTION: Final = """\
-Submit shell commands, let any number of workers run them, and follow what became of them.
+Submit shell commands, run them on any number of workers, and follow their results.
 
-Every error is a problem document (RFC 9457) whose `type` is stable. Times are RFC 3339 in UTC, lengths of time
-are seconds.
+Every error is a problem document (RFC 9457) whose `type` is stable. Times are RFC 3339 in UTC, durations
+are in seconds.
 """
 
 
 class Fault(BaseModel):
-    """One thing wrong with a request: where, and what."""
+    """One error in a request: its location and message."""
 
     loc: list[str | int]
     msg: str
 
 
 class Problem(BaseModel):
-    """Why a request was refused (RFC 9457)."""
+    """Why a request was rejected (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -75,7 +75,7 @@ class Problem(BaseModel):
 
 
 def answers(success: Responses, *kinds: problems.Kind) -> Responses:
-    """Describe the answers of an operation: its own, the given problems, and those that any operation can have."""
+    """Describe the responses of an operation: its own, the given problems, and those common to all operations."""
     by_status = groupby(sorted({*kinds, *_EVERYWHERE}, key=attrgetter("status", "slug")), attrgetter("status"))
     return success | {status: _problem_response(list(group)) for status, group in by_status}
 
@@ -93,7 +93,7 @@ def _problem_response(kinds: Sequence[problems.Kind]) -> dict[str, Any]:
     }
     content = {"schema": {"$ref": _REF.format(model=Problem.__name__)}, "examples": examples}
     response: dict[str, Any] = {
-        "description": ", or: ".join(kind.title for kind in kinds),
+        "description": "; or: ".join(kind.title for kind in kinds),
         "content": {problems.MEDIA_TYPE: content},
     }
     if problems.STORE_UNAVAILABLE in kinds:
@@ -102,7 +102,7 @@ def _problem_response(kinds: Sequence[problems.Kind]) -> dict[str, Any]:
 
 
 class DocumentedApi(FastAPI):
-    """FastAPI with our own document: bodies parsed by hand, problems as errors, the key where it is demanded."""
+    """FastAPI with a custom document: bodies parsed by the routes, problems as errors, the API key where required."""
 
     def __init__(self, *, key_required: bool, **options: Any) -> None:
         super().__init__(title="Workron", version=__version__, description=_DESCRIPTION, **options)
@@ -130,7 +130,7 @@ class DocumentedApi(FastAPI):
 
 
 def _component_schemas(answered: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the schemas of bodies and problems to those of the answers, which FastAPI has found."""
+    """Add the schemas of bodies and problems to the response schemas that FastAPI collected."""
     _, added = models_json_schema(
         [(model, "validation") for model in _BODIES] + [(Problem, "serialization")], ref_template=_REF
     )
@@ -140,7 +140,7 @@ def _component_schemas(answered: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_default_errors(operation: dict[str, Any]) -> None:
-    """Take out the 422 that FastAPI writes by itself: its form is not ours, and those that can occur are declared."""
+    """Remove the 422 that FastAPI adds: its format is not ours, and the possible ones are declared."""
     responses = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]

@@ -19,7 +19,7 @@ PARAMETER: Final[dict[str, Any]] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "Makes it safe to repeat the request: a repeat answers what was stored by the first one.",
+            "description": "Makes the request safe to repeat: a repeat returns what the first request stored.",
             "schema": {"type": "string", "pattern": _PATTERN},
         }
     ]

@@ -1,4 +1,4 @@
-"""Bulk actions: cancel, retry, delete or move all jobs that match."""
+"""Bulk actions: cancel, retry, delete or move all matching jobs."""
 
 import hashlib
 
@@ -37,7 +37,7 @@ router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
     openapi_extra=needs(SUBMIT) | openapi.body(NewBulkAction) | idempotency.PARAMETER,
 )
 async def order_action(request: Request) -> Response:
-    """Cancel, retry, delete or move all jobs that match, in the background; `GET` of its id tells how far it is."""
+    """Cancel, retry, delete or move all matching jobs in the background; `GET` its id for the progress."""
     context = context_of(request)
     body.require_json(request)
     raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
@@ -75,7 +75,7 @@ async def list_actions(request: Request) -> Response:
     openapi_extra=needs(READ),
 )
 async def get_action(request: Request, action_id: str) -> Response:
-    """Return a bulk action with how far it is."""
+    """Return a bulk action with its progress."""
     action = await _visible(request, action_id)
     return schemas.json_response(schemas.action_document(action))
 
@@ -88,21 +88,21 @@ async def get_action(request: Request, action_id: str) -> Response:
     openapi_extra=needs(SUBMIT),
 )
 async def abort_action(request: Request, action_id: str) -> Response:
-    """End a bulk action where it is; what it has done stays done."""
+    """Abort a bulk action; completed changes stay."""
     await _visible(request, action_id)
     action = await context_of(request).store.actions.abort(action_id)
     return schemas.json_response(schemas.action_document(action))
 
 
 def _id_of(once: Idempotency | None) -> str:
-    """Return a fresh id, or the one that always stands for this Idempotency-Key."""
+    """Return a new id, or the fixed id of this Idempotency-Key."""
     if once is None:
         return ids.new_id()
     return ids.encode(int.from_bytes(hashlib.sha256(f"{once.scope}:{once.key}".encode()).digest()[:16]))
 
 
 async def _visible(request: Request, action_id: str) -> Action:
-    """Return a bulk action that the key sees: one for its queues."""
+    """Return a bulk action if it concerns the caller's queues."""
     if ids.is_id(action_id):
         action = await context_of(request).store.actions.get(action_id)
         if _sees(request, action):

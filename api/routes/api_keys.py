@@ -1,4 +1,4 @@
-"""API keys, and the record of what was done with them."""
+"""API keys and the audit log."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ router = APIRouter(route_class=ScopedRoute, tags=["keys"])
 class RecordQuery(StrictQuery):
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=50)] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
 
 
 @router.post(
@@ -42,7 +42,7 @@ class RecordQuery(StrictQuery):
     openapi_extra=needs(ADMIN) | openapi.body(NewApiKey),
 )
 async def create_key(request: Request) -> Response:
-    """Make an API key; its text is in this answer and nowhere else."""
+    """Create an API key; only this response contains its text."""
     context = context_of(request)
     new = await body.required(NewApiKey, request, context.settings.max_body)
     record, text = await context.store.access.grant(new.to_new_key())
@@ -59,7 +59,7 @@ async def create_key(request: Request) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def list_keys(request: Request) -> Response:
-    """List API keys, the oldest first; those that have expired for another 30 days."""
+    """List API keys, oldest first; expired keys are listed for another 30 days."""
     records = await context_of(request).store.access.list()
     return schemas.json_response({"data": list(map(schemas.key_document, records))})
 
@@ -70,12 +70,12 @@ async def list_keys(request: Request) -> Response:
     status_code=204,
     response_class=Response,
     responses=openapi.answers(
-        {204: {"description": "It opens nothing any more"}}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE
+        {204: {"description": "The key is revoked"}}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE
     ),
     openapi_extra=needs(ADMIN),
 )
 async def revoke_key(request: Request, key_id: str) -> Response:
-    """Revoke an API key: within 5 s no API server takes it any more. What was submitted with it goes on."""
+    """Revoke an API key: all API servers reject it within 5 s. Jobs submitted with it continue."""
     context = context_of(request)
     if not ids.is_id(key_id):
         raise NotFound("key", key_id)
@@ -95,6 +95,6 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     openapi_extra=needs(ADMIN),
 )
 async def list_audit(request: Request, query: Annotated[RecordQuery, Query()]) -> Response:
-    """List what people did or were refused, newest first; of reports and claims of workers there is no record."""
+    """List the audit log, newest first: changes and rejected requests. Claims and reports of workers are not logged."""
     page = await context_of(request).store.record.page(query.limit, query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.entry_document, page.entries), page.next_cursor))

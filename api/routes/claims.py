@@ -32,7 +32,7 @@ _PREFER: Final[dict[str, Any]] = {
             "name": "Prefer",
             "in": "header",
             "required": False,
-            "description": "`wait=SECONDS` (RFC 7240), in place of `wait`; at most 60.",
+            "description": "`wait=SECONDS` (RFC 7240), instead of `wait`; at most 60.",
             "schema": {"type": "string"},
         }
     ]
@@ -46,9 +46,9 @@ class NextQuery(StrictQuery):
     queue: Annotated[list[QueueName], Field(min_length=1, max_length=100)] = Field(
         default_factory=lambda: [DEFAULT_QUEUE]
     )
-    """May be repeated: the first one first."""
+    """May be repeated, in order of priority."""
     wait: WaitSeconds | None = None
-    """Wait for so long for a job (seconds, or like `500ms`, `30s`); at most 60 s."""
+    """How long to wait for a job (seconds, or like `500ms`, `30s`); at most 60 s."""
     request_id: bodies.RequestId | None = None
 
 
@@ -65,7 +65,7 @@ class CancelsQuery(StrictQuery):
     openapi_extra=needs(WORK) | openapi.body(bodies.NewClaims) | _PREFER,
 )
 async def claim_jobs(request: Request) -> Response:
-    """Claim jobs, if asked to wait as soon as there are some; none is an empty list."""
+    """Claim jobs, with `wait` as soon as any are available; the list is empty if there are none."""
     context = context_of(request)
     asked = await body.required(bodies.NewClaims, request, context.settings.max_body)
     queue_rights.use_queues(caller_of(request), asked.queues)
@@ -81,11 +81,11 @@ async def claim_jobs(request: Request) -> Response:
     "/jobs/next",
     operation_id="next_job",
     response_model=documents.Claim,
-    responses=openapi.answers({204: {"description": "There is no job"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
+    responses=openapi.answers({204: {"description": "No job is available"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
     openapi_extra=needs(WORK) | _PREFER,
 )
 async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Response:
-    """Claim one job, if asked to wait as soon as there is one."""
+    """Claim one job, with `wait` as soon as one is available."""
     if request.scope.get("workron.head"):
         detail = "HEAD would claim a job without returning it; allowed: GET"
         return problems.problem(problems.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
@@ -106,7 +106,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
     openapi_extra=needs(WORK),
 )
 async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
-    """Tell a worker which of its jobs to stop, as soon as there is one; heartbeats tell it too, later."""
+    """Return the jobs that a worker has to stop, as soon as there are any; heartbeats report them too, later."""
     context = context_of(request)
     await queue_rights.speak_for(context.store, caller_of(request), query.worker_id)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
@@ -115,7 +115,7 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:
-    """Return the documents of claims; who has gone meanwhile, or whose key is over, gives them back."""
+    """Return the documents of claims; release them if the client has gone or its key has expired."""
     parking = context.parking
     claims: Sequence[Claim] = ()
     documents: Sequence[dict[str, Any]] = ()
@@ -141,7 +141,7 @@ async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: flo
 
 
 async def _documents(request: Request, claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the documents of claims. A job that can't be shown can't be run: it is reported so."""
+    """Return the documents of claims. A job whose document can't be made is reported as failed."""
     context = context_of(request)
     claims = queue_rights.claimed(context.store, caller_of(request), claims)
     jobs = await context.store.jobs([claim.id for claim in claims])

@@ -1,4 +1,4 @@
-"""Looking at jobs, cancelling and retrying them."""
+"""Jobs: list, read, cancel, retry and delete them."""
 
 import re
 from typing import Annotated, Any, Final, Self
@@ -39,10 +39,10 @@ class ListQuery(StrictQuery):
     array: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
     """Tasks of this job, in order."""
     tag: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list)
-    """May be repeated: jobs that have all of these tags."""
+    """May be repeated: only jobs with all of these tags."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=4000)] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
     _metadata: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
@@ -64,16 +64,16 @@ class ListQuery(StrictQuery):
 
 class WaitQuery(StrictQuery):
     wait: WaitSeconds = 0
-    """Answer when the job has ended, or after so long (seconds, or like `500ms`, `30s`); at most 60 s."""
+    """How long to wait for the end of the job (seconds, or like `500ms`, `30s`); at most 60 s."""
 
 
 class OutputQuery(StrictQuery):
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """First byte to send, counted in all that the command wrote."""
+    """First byte to send, counted from the beginning of all output."""
     follow: bool = False
-    """Go on sending what comes until the job has ended."""
+    """Keep sending new output until the job has ended."""
     position: Annotated[str, Field(pattern=output_stream.POSITION_PATTERN)] | None = None
-    """With `follow`, in place of `offset`: where to go on, as an event's `id` says it; `0:0`: with all that is kept."""
+    """With `follow`, instead of `offset`: the `id` of the event to continue after; `0:0`: all stored output."""
 
 
 @router.get(
@@ -86,7 +86,7 @@ class OutputQuery(StrictQuery):
 async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
     """List jobs, newest first.
 
-    `metadata.KEY=VALUE` as a parameter finds those whose metadata have this: a text, or the JSON of what is none.
+    The parameter `metadata.KEY=VALUE` selects jobs with this metadata: a string, or the JSON of any other value.
     """
     caller = caller_of(request)
     if query.queue is None:
@@ -105,7 +105,7 @@ async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> R
     openapi_extra=needs(READ),
 )
 async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Query()]) -> Response:
-    """Return a job, if asked to only when it has ended."""
+    """Return a job, with `wait` once it has ended."""
     context = context_of(request)
     job = await context.store.job(_checked(job_id))
     if query.wait and not job.status.terminal and caller_of(request).sees(job.queue):
@@ -122,7 +122,7 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     responses=openapi.answers(
         {
             200: {
-                "description": "What the latest attempt wrote; a dropped middle is one line saying so",
+                "description": "Output of the latest attempt; one line marks a dropped middle part",
                 "content": {
                     "text/plain": {"schema": {"type": "string"}},
                     output_stream.CONTENT_TYPE: {"schema": {"type": "string"}},
@@ -141,12 +141,12 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     openapi_extra=needs(READ),
 )
 async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
-    """Return a job's output, if asked to as it comes; it is complete once the job has ended.
+    """Return a job's output, with `follow` as it is written; it is complete once the job has ended.
 
-    Followed with `Accept: text/event-stream` it comes as events. The `id` of each is the position behind it: give it
-    back as `position`, or as `Last-Event-ID`, to go on there after the stream broke off. `output` has JSON with `fence`
-    (the attempt), `from`, `to` (bytes of all that it wrote) and `base64`; `cut` names bytes that were not kept; after
-    `end`, which a stream that breaks off lacks, nothing more comes. In plain text an end looks like a break.
+    With `follow` and `Accept: text/event-stream` it is sent as events. The `id` of each is the position after it: send
+it as `position` or `Last-Event-ID` to resume a broken stream there. `output` has JSON with `fence`
+    (the attempt), `from`, `to` (bytes of all its output) and `base64`; `cut` gives bytes that were dropped; `end` is
+    the last event, missing in a broken stream. In plain text the end looks like a broken stream.
     """
     context = context_of(request)
     await queue_rights.see_jobs(request, context.store, _checked(job_id))
@@ -166,7 +166,7 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     openapi_extra=needs(READ, WORK),
 )
 async def get_parents(request: Request, job_id: str) -> Response:
-    """Return how the jobs ended that this one depends on, with their results (4 MiB of them at most)."""
+    """Return the final status and results of the job's dependencies (at most 4 MiB of results)."""
     store = context_of(request).store
     await queue_rights.see_jobs(request, store, _checked(job_id))
     parents = await store.attempts.parents(job_id)
@@ -181,7 +181,7 @@ async def get_parents(request: Request, job_id: str) -> Response:
     openapi_extra=needs(READ),
 )
 async def explain_job(request: Request, job_id: str) -> Response:
-    """Say in one sentence why a job is where it is, and what must happen next."""
+    """Explain in one sentence why a job has its status, and what must happen next."""
     store = context_of(request).store
     await queue_rights.see_jobs(request, store, _checked(job_id))
     explanation = await store.explain(job_id)
@@ -208,7 +208,7 @@ _ACTION_FAILURES: Final = (
     openapi_extra=needs(SUBMIT) | openapi.body(Cancel, required=False),
 )
 async def cancel_job(request: Request, job_id: str) -> Response:
-    """Cancel a job: at once if it waits, by stopping its command if it runs."""
+    """Cancel a job: immediately if it is waiting, by stopping its command if it is running."""
     store = context_of(request).store
     steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
     await queue_rights.see_jobs(request, store, _checked(job_id))
@@ -231,7 +231,7 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     openapi_extra=needs(SUBMIT) | openapi.body(Steering, required=False),
 )
 async def retry_job(request: Request, job_id: str) -> Response:
-    """Start a new run of a job that has failed, was cancelled or skipped."""
+    """Start a new run of a failed, cancelled or skipped job."""
     store = context_of(request).store
     steering = await _steering(request)
     await queue_rights.see_jobs(request, store, _checked(job_id))
@@ -248,12 +248,12 @@ async def retry_job(request: Request, job_id: str) -> Response:
     status_code=204,
     response_class=Response,
     responses=openapi.answers(
-        {204: {"description": "Nothing is stored of it any more"}}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES
+        {204: {"description": "The job is deleted"}}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES
     ),
     openapi_extra=needs(SUBMIT),
 )
 async def delete_job(request: Request, job_id: str) -> Response:
-    """Forget a job that has ended, with its output; an array with its tasks."""
+    """Delete a job that has ended, with its output; an array with its tasks."""
     store = context_of(request).store
     await queue_rights.see_jobs(request, store, _checked(job_id))
     await store.delete(job_id)
@@ -261,7 +261,7 @@ async def delete_job(request: Request, job_id: str) -> Response:
 
 
 def _position(request: Request, query: OutputQuery) -> Position | None:
-    """Return where the client wants to go on: a browser that comes again says it in a header."""
+    """Return the position at which to resume: a reconnecting browser sends it in a header."""
     last = request.headers.get("last-event-id", "")
     if last and not re.fullmatch(output_stream.POSITION_PATTERN, last):
         raise InvalidRequest("Last-Event-ID is not the id of an event of this stream", field="Last-Event-ID")

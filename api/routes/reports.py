@@ -1,4 +1,4 @@
-"""What workers report: heartbeats, output, and how attempts ended. None of it is ever shed."""
+"""Reports of workers: heartbeats, output and results of attempts. They are never shed."""
 
 from contextlib import suppress
 from typing import Annotated, Any, Final
@@ -35,9 +35,9 @@ _FAILURES: Final = (
 class OutputQuery(StrictQuery):
     fence: bodies.QueryFence
     offset: bodies.QueryOffset = 0
-    """Where the bytes stand in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
+    """Offset in the stored output, which has the first 128 KiB followed by the last 128 KiB."""
     total: bodies.QueryCount | None = None
-    """All bytes that the command has written so far; by default it ends with these."""
+    """Total of bytes written so far; by default the end of these bytes."""
 
 
 @router.post(
@@ -48,7 +48,7 @@ class OutputQuery(StrictQuery):
     openapi_extra=needs(WORK) | openapi.body(bodies.JobBeat, required=False),
 )
 async def heartbeat_job(request: Request, job_id: str) -> Response:
-    """Renew the lease of one attempt, say how far it is, and learn whether to stop it."""
+    """Renew the lease of one attempt, report its progress, and return whether to stop it."""
     context = context_of(request)
     sent = await body.optional(bodies.JobBeat, request, context.settings.max_body)
     fence = _meant(context, job_id, sent)
@@ -75,7 +75,7 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.Report, required=False),
 )
 async def finish_job(request: Request, job_id: str) -> Response:
-    """Report that an attempt succeeded. A repeat is answered with what was recorded."""
+    """Report that an attempt succeeded. A repeat returns what was recorded."""
     context = context_of(request)
     report = await body.optional(bodies.Report, request, context.settings.max_body)
     return await _finish(request, job_id, report, report.success())
@@ -89,7 +89,7 @@ async def finish_job(request: Request, job_id: str) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.FailureReport, required=False),
 )
 async def fail_job(request: Request, job_id: str) -> Response:
-    """Report that an attempt failed; the scheduler decides whether there is another. A repeat changes nothing."""
+    """Report that an attempt failed; the scheduler decides whether to retry. A repeat changes nothing."""
     context = context_of(request)
     report = await body.optional(bodies.FailureReport, request, context.settings.max_body)
     return await _finish(request, job_id, report, report.failure())
@@ -103,7 +103,7 @@ async def fail_job(request: Request, job_id: str) -> Response:
     openapi_extra=needs(WORK) | openapi.body(bodies.MaybeFenced, required=False),
 )
 async def release_job(request: Request, job_id: str) -> Response:
-    """Give an attempt back unfinished: the job goes to the head of its queue, and the attempt does not count."""
+    """Release an unfinished attempt: the job returns to the head of its queue, and the attempt does not count."""
     context = context_of(request)
     fence = await _fence(request, context, job_id)
     await queue_rights.see_jobs(request, context.store, job_id)
@@ -133,7 +133,7 @@ _RAW_BODY: Final[dict[str, Any]] = {
     openapi_extra=needs(WORK) | _RAW_BODY,
 )
 async def write_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
-    """Store a piece of what an attempt has written: the bytes of the body, of whatever content type."""
+    """Store output of an attempt: the bytes of the body, of any content type."""
     context = context_of(request)
     patch = bodies.output_patch(query.offset, await body.read(request, bodies.STORED), query.total)
     await queue_rights.see_jobs(request, context.store, _checked(job_id))

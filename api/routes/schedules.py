@@ -1,4 +1,4 @@
-"""Schedules: put, look at, pause, run now and delete them."""
+"""Schedules: put, list, read, pause, run now and delete them."""
 
 import asyncio
 import hashlib
@@ -38,7 +38,7 @@ _TRIES: Final = 10
 class SchedulesQuery(StrictQuery):
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(pattern=SCHEDULE_PATTERN)] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
 
 
 @router.get(
@@ -74,7 +74,7 @@ async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Quer
     openapi_extra=needs(SUBMIT) | openapi.body(NewSchedule),
 )
 async def put_schedule(request: Request, schedule: Name) -> Response:
-    """Create a schedule, or replace it. What it has started goes on; what is due already fires as it says now."""
+    """Create or replace a schedule. Jobs it has started continue; due occurrences fire with the new definition."""
     context = context_of(request)
     body.require_json(request)
     raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
@@ -100,7 +100,7 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     openapi_extra=needs(READ),
 )
 async def get_schedule(request: Request, schedule: Name) -> Response:
-    """Return a schedule, when it fires next, and what became of its last occurrences."""
+    """Return a schedule with its next and its latest occurrences."""
     found = await context_of(request).store.schedules.get(schedule)
     _see(request, found)
     return schemas.json_response(schemas.schedule_document(found))
@@ -110,11 +110,11 @@ async def get_schedule(request: Request, schedule: Name) -> Response:
     "/schedules/{schedule}",
     operation_id="delete_schedule",
     status_code=204,
-    responses=openapi.answers({204: {"description": "It is gone"}}, *_UNKNOWN),
+    responses=openapi.answers({204: {"description": "The schedule is deleted"}}, *_UNKNOWN),
     openapi_extra=needs(SUBMIT),
 )
 async def delete_schedule(request: Request, schedule: Name) -> Response:
-    """Delete a schedule; what it has started goes on."""
+    """Delete a schedule; jobs it has started continue."""
     schedules = context_of(request).store.schedules
     if caller_of(request).queues is not None:
         _see(request, await schedules.get(schedule))
@@ -130,7 +130,7 @@ async def delete_schedule(request: Request, schedule: Name) -> Response:
     openapi_extra=needs(SUBMIT),
 )
 async def pause_schedule(request: Request, schedule: Name) -> Response:
-    """Let a schedule fire no more until it is resumed."""
+    """Pause a schedule."""
     found = await context_of(request).store.schedules.pause(schedule, paused=True, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
@@ -143,7 +143,7 @@ async def pause_schedule(request: Request, schedule: Name) -> Response:
     openapi_extra=needs(SUBMIT),
 )
 async def resume_schedule(request: Request, schedule: Name) -> Response:
-    """Let a schedule fire again, from now on: occurrences of the pause are not made up for."""
+    """Resume a schedule from now on; occurrences during the pause are not made up for."""
     found = await context_of(request).store.schedules.pause(schedule, paused=False, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
@@ -157,7 +157,7 @@ async def resume_schedule(request: Request, schedule: Name) -> Response:
         {
             201: {"description": "Started", "model": schemas.ScheduleRun},
             200: {
-                "description": "Started before, by the same Idempotency-Key; or `skipped`: `job` holds its unique key",
+                "description": "Already started with this Idempotency-Key; or `skipped`: `job` holds its unique key",
                 "model": schemas.ScheduleRun,
             },
         },
@@ -169,7 +169,7 @@ async def resume_schedule(request: Request, schedule: Name) -> Response:
     openapi_extra=needs(SUBMIT) | idempotency.PARAMETER,
 )
 async def run_schedule(request: Request, schedule: Name) -> Response:
-    """Start it once now, beside its times, whatever it says of overlaps; also while it is paused."""
+    """Start a run now, in addition to the schedule, regardless of overlap and pause."""
     key = idempotency.key_of(request)
     submitted, at_ms = await _start(request, schedule, key)
     job = submitted.ids[0] if submitted.workflow is None else None
@@ -180,7 +180,7 @@ async def run_schedule(request: Request, schedule: Name) -> Response:
 
 
 async def _start(request: Request, name: str, key: str | None) -> tuple[Submitted, int]:
-    """Store the jobs of a run, of the schedule as it is in a moment of Redis' clock; returns that, too, in ms."""
+    """Store the jobs of a run of the current schedule; also return the time on Redis' clock, in ms."""
     store, caller = context_of(request).store, caller_of(request)
     salt = ids.new_id()
     own = key if key is None or caller.key is None else f"{caller.space}\n{key}"
@@ -207,7 +207,7 @@ def _said_in(raw: bytes) -> tuple[NewSchedule, Definition, Sequence[NewJob]]:
 
 
 def _see(request: Request, schedule: Schedule) -> None:
-    """Raise NotFound for a schedule with jobs in queues that the key does not have."""
+    """Raise NotFound for a schedule with jobs outside the caller's queues."""
     if not queue_rights.sees_schedule(caller_of(request), schedule):
         raise NotFound("schedule", schedule.name)
 

@@ -56,7 +56,7 @@ _FAILURES: Final = (
 def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
     created = {"description": "Stored", "model": model, "headers": headers}
     repeated = {
-        "description": "Stored before, by the same Idempotency-Key; or by those that hold the unique keys",
+        "description": "Already stored, with this Idempotency-Key or as the jobs that hold the unique keys",
         "model": model,
         "headers": _REPLAYED,
     }
@@ -101,7 +101,7 @@ async def submit_job(request: Request) -> Response:
     openapi_extra=needs(SUBMIT) | openapi.body(NewJobs) | idempotency.PARAMETER,
 )
 async def submit_jobs(request: Request) -> Response:
-    """Submit many independent jobs, all or none."""
+    """Submit many independent jobs, all or nothing."""
     context = context_of(request)
     raw = await _json_body(request, context)
     large = len(raw) > LARGE
@@ -125,7 +125,7 @@ async def submit_jobs(request: Request) -> Response:
     openapi_extra=needs(SUBMIT) | openapi.body(NewWorkflow) | idempotency.PARAMETER,
 )
 async def submit_workflow(request: Request) -> Response:
-    """Submit jobs that depend on each other, by name or by id; all or none."""
+    """Submit jobs that depend on each other, by name or by id, all or nothing."""
     context = context_of(request)
     raw = await _json_body(request, context)
     large = len(raw) > LARGE
@@ -175,9 +175,9 @@ async def _workflow_answer(
     openapi_extra=needs(SUBMIT) | openapi.body(MoreJobs) | idempotency.PARAMETER,
 )
 async def add_jobs(request: Request, workflow_id: str) -> Response:
-    """Add jobs to a workflow that has not ended, all or none; names are of these jobs, else of the workflow's.
+    """Add jobs to an unfinished workflow, all or nothing; names refer to these jobs, then to the workflow's.
 
-    A command may do so with its `$WORKRON_TOKEN`, while its attempt runs.
+    A command may do so with its `$WORKRON_TOKEN` while its attempt is running.
     """
     if not ids.is_id(workflow_id):
         raise NotFound("workflow", workflow_id)
@@ -201,7 +201,7 @@ async def add_jobs(request: Request, workflow_id: str) -> Response:
 
 
 def _independent(new: list[NewJob]) -> list[models.NewJob]:
-    """Turn jobs into the store's, and let go of them."""
+    """Convert jobs for the store, consuming the list."""
     _limit_edges(new)
     jobs = [
         job.to_new_job(job_id, known_form(job.dependencies()))
@@ -212,7 +212,7 @@ def _independent(new: list[NewJob]) -> list[models.NewJob]:
 
 
 def _in_order(new: list[Any], known: Mapping[str, str] = MappingProxyType({})) -> list[models.NewJob]:
-    """Turn the jobs of a workflow into the store's, parents first, and let go of them."""
+    """Convert the jobs of a workflow for the store, parents first, consuming the list."""
     _limit_edges(new)
     jobs = workflow_jobs(new, known)
     release(new)
@@ -225,7 +225,7 @@ def _names_of_others(new: Sequence[NewJob]) -> set[str]:
 
 
 async def _documents(request: Request, submitted: Submitted) -> list[Job]:
-    """Return the jobs of a submission, of one that was stored before those that are left; Forgotten if none is."""
+    """Return the jobs of a submission; of a repeated one those still stored, Forgotten if there are none."""
     jobs = await context_of(request).store.jobs(submitted.ids)
     if not any(jobs):
         raise Forgotten(submitted.ids[0])
@@ -233,7 +233,7 @@ async def _documents(request: Request, submitted: Submitted) -> list[Job]:
 
 
 async def _listed(request: Request, submitted: Submitted) -> Response:
-    """Answer the jobs of a submission as they are now."""
+    """Return the jobs of a submission as they are now."""
     return await _list_of(submitted, await _documents(request, submitted), schemas.job_document)
 
 
@@ -259,7 +259,7 @@ def _answer(submitted: Submitted, document: dict[str, Any], location: str | None
 
 
 def _status_of(submitted: Submitted, location: str | None = None) -> tuple[int, dict[str, str] | None]:
-    """Return the status and the headers of what answers a submission."""
+    """Return the status and the headers of the response to a submission."""
     if submitted.repeated:
         return 200, {"idempotency-replayed": "true"}
     if submitted.returned:

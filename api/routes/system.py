@@ -1,4 +1,4 @@
-"""Looking at the system: queues, and how it is."""
+"""The system: queues, liveness, readiness and health."""
 
 import asyncio
 import shutil
@@ -35,10 +35,10 @@ class QueuesQuery(StrictQuery):
     name: Annotated[list[Annotated[str, Field(pattern=QUEUE_PATTERN)]], Field(max_length=100)] = Field(
         default_factory=list
     )
-    """May be repeated: only these queues, as far as they are there."""
+    """May be repeated: only these queues, if they exist."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
 
 
 @router.get(
@@ -49,7 +49,7 @@ class QueuesQuery(StrictQuery):
     openapi_extra=needs(READ, WORK),
 )
 async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
-    """List queues by name, and how many jobs each has in each status."""
+    """List queues by name, with the number of jobs in each status."""
     caller = caller_of(request)
     queue_rights.use_queues(caller, query.name)
     among = query.name or caller.queues
@@ -61,7 +61,7 @@ async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) 
     "/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}), openapi_extra=needs()
 )
 async def livez() -> Response:
-    """Tell that this process answers."""
+    """Return 200: this process is alive."""
     return schemas.json_response({"status": "ok"})
 
 
@@ -73,7 +73,7 @@ async def livez() -> Response:
     openapi_extra=needs(),
 )
 async def readyz(request: Request) -> Response:
-    """Tell whether work can be taken: the store answers, and its disk has room."""
+    """Return whether submissions can be accepted: the store answers, and its disk has room."""
     context = context_of(request)
     _require_free_disk(context)
     try:
@@ -91,7 +91,7 @@ async def readyz(request: Request) -> Response:
     openapi_extra=needs(READ),
 )
 async def health(request: Request) -> Response:
-    """Tell how the system is, and what keeps it from keeping its promise."""
+    """Return the health of the system, with warnings about all that endangers its guarantees."""
     context = context_of(request)
     return schemas.json_response(await _health_document(context))
 
@@ -132,7 +132,7 @@ async def _health_document(context: Context) -> dict[str, Any]:
 
 
 def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[str]:
-    """Say so loudly if nobody takes back the jobs of dead workers."""
+    """Return a warning if no reaper recovers the jobs of lost workers."""
     if last_pass_age_ms is None:
         return ["no reaper has ever run: jobs of lost workers are not recovered; start `workron reaper`"]
     silent_s = last_pass_age_ms / 1000
@@ -142,7 +142,7 @@ def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[
 
 
 def _damage_warnings(health: "Health") -> list[str]:
-    """Say what was lost or damaged in Redis; a rollback for a day."""
+    """Return warnings about lost or damaged data in Redis; a rollback is reported for a day."""
     warnings = []
     rolled_back_at_ms = health.rolled_back_at_ms
     if rolled_back_at_ms is not None and time.time() - rolled_back_at_ms / 1000 < _ROLLBACK_SHOWN_S:
@@ -156,7 +156,7 @@ def _damage_warnings(health: "Health") -> list[str]:
 
 
 def _require_free_disk(context: Context) -> None:
-    """Refuse when the disk of an embedded server is nearly full: it exits once it can't write its log."""
+    """Raise StoreFull if the embedded server's disk is nearly full: the server exits once it can't write its log."""
     url = context.settings.redis
     if url is not None and not url.get_secret_value().startswith("unix:"):
         return

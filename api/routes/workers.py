@@ -1,4 +1,4 @@
-"""Looking at workers, and having them drained."""
+"""Workers: list, read, drain and forget them."""
 
 from typing import Annotated, Final
 
@@ -27,7 +27,7 @@ class WorkersQuery(BaseModel):
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
     cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-    """`next_cursor` of the page before."""
+    """`next_cursor` of the previous page."""
 
 
 @router.get(
@@ -38,7 +38,7 @@ class WorkersQuery(BaseModel):
     openapi_extra=needs(READ),
 )
 async def list_workers(request: Request, query: Annotated[WorkersQuery, Query()]) -> Response:
-    """List the workers that live, and those lost within the last hour: of very many, the 10,000 heard of last."""
+    """List live workers and those lost within the last hour; at most the 10,000 with the latest heartbeats."""
     queue_rights.use_all_queues(caller_of(request), "workers do not belong to a queue")
     page = await context_of(request).store.workers(limit=query.limit, cursor=query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.worker_document, page.workers), page.next_cursor))
@@ -66,9 +66,9 @@ async def get_worker(request: Request, worker_id: str) -> Response:
     openapi_extra=needs(ADMIN) | openapi.body(DrainTime, required=False),
 )
 async def drain_worker(request: Request, worker_id: str) -> Response:
-    """Have a worker claim no more, let its jobs finish, and end. It can't be taken back; it may be repeated.
+    """Drain a worker: it claims no more jobs, lets its jobs finish, and stops. It can't be undone; it may be repeated.
 
-    Jobs that still run when the time is over are stopped and given back. A worker that has ended is not found any more.
+    Jobs still running after the timeout are stopped and released. A worker that has stopped is no longer found.
     """
     context = context_of(request)
     raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
@@ -85,11 +85,11 @@ async def drain_worker(request: Request, worker_id: str) -> Response:
     "/workers/{worker_id}",
     operation_id="forget_worker",
     status_code=204,
-    responses=openapi.answers({204: {"description": "It is not listed any more"}}, *_UNKNOWN),
+    responses=openapi.answers({204: {"description": "The worker is no longer listed"}}, *_UNKNOWN),
     openapi_extra=needs(ADMIN, WORK),
 )
 async def forget_worker(request: Request, worker_id: str) -> Response:
-    """Take a worker that has stopped off the list. One that lives is back with its next heartbeat."""
+    """Remove a stopped worker from the list. A live one reappears with its next heartbeat."""
     store, caller = context_of(request).store, caller_of(request)
     if caller.queues is not None:
         await queue_rights.see_worker(store, caller, worker_id)

@@ -1,7 +1,7 @@
 """The real store, made to run on a clock of its own and to lose replies: what the machine drives beside the model.
 
 All is as it is elsewhere, but for one line of the scripts: they read the time from a key of the namespace. When time
-passes, what Redis itself lets expire comes nearer by as much. All lengths of time here are whole minutes: the moments
+passes, what Redis itself lets expire comes nearer by as much. All durations here are whole minutes: the moments
 that a test takes meanwhile are rounded away.
 """
 

@@ -56,7 +56,7 @@ MOMENTS = [
     Moment(at_ms=3 * MINUTE),
     Moment(at_ms=-1),
 ]
-"""Those that are no lengths of time count from now."""
+"""Those that are no durations count from now."""
 
 
 @dataclass
