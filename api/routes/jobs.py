@@ -143,10 +143,10 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
 async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
     """Return a job's output, with `follow` as it is written; it is complete once the job has ended.
 
-    With `follow` and `Accept: text/event-stream` it is sent as events. The `id` of each is the position after it: send
-it as `position` or `Last-Event-ID` to resume a broken stream there. `output` has JSON with `fence`
-    (the attempt), `from`, `to` (bytes of all its output) and `base64`; `cut` gives bytes that were dropped; `end` is
-    the last event, missing in a broken stream. In plain text the end looks like a broken stream.
+    With `follow` and `Accept: text/event-stream` it is sent as events. The `id` of each is the position after it:
+    send it as `position` or `Last-Event-ID` to resume a broken stream there. `output` has JSON with `fence` (the
+    attempt), `from`, `to` (bytes of all its output) and `base64`; `cut` gives bytes that were dropped; `end` is the
+    last event, missing in a broken stream. In plain text the end looks like a broken stream.
     """
     context = context_of(request)
     await queue_rights.see_jobs(request, context.store, _checked(job_id))

@@ -1,4 +1,4 @@
-"""The bodies that workers send: strict models, and their way into the store's nouns."""
+"""Request bodies of workers: strict models, and their conversion to the store's types."""
 
 import base64
 from dataclasses import replace
@@ -47,14 +47,14 @@ def _is_no_key(worker: str) -> str:
 
 
 def is_key(worker: str) -> bool:
-    """Tell whether a name would be that of another key in Redis, and so is no worker's."""
+    """Return whether this worker name would collide with another key in Redis."""
     return ":claim" in worker
 
 
 WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]
-"""No spaces: in Redis, names stand between spaces."""
+"""No spaces: in Redis, names are separated by spaces."""
 RequestId = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7d]{1,100}$")]
-"""No tilde: it marks the second sequence of requests of Workron's own worker, which does not wait."""
+"""No tilde: it marks the non-waiting requests of Workron's own worker."""
 JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Fence = Annotated[int, Field(ge=1, le=2**53), or_with_a_point]
 Queues = Annotated[list[QueueName], Field(min_length=1, max_length=100)]
@@ -72,16 +72,16 @@ class NewClaims(Body):
 
     worker_id: WorkerId
     queues: Queues = Field(default_factory=lambda: [DEFAULT_QUEUE])
-    """The first one first."""
+    """In order of priority."""
     limit: Annotated[int, Field(ge=1, le=MAX_RESULTS), or_with_a_point] = 1
     wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S, allow_inf_nan=False)] | None = None
-    """Seconds to wait for a job; by default as the header `Prefer: wait=` says, else not at all."""
+    """Seconds to wait for a job; by default the header `Prefer: wait=`, otherwise 0."""
     request_id: RequestId | None = None
-    """A new one for each request. If no answer came, repeat the request with its id: it gets the same claims,
-    leased anew."""
+    """Unique id of the request. Without a response, repeat the request with the same id: it returns the same claims,
+    leased again."""
     begins: bool = False
-    """You say when the command of a job starts that comes with `"alone": true` in `more`: by a heartbeat for the job
-    with `"begins": true`. If you are lost before, that does not count against the job."""
+    """The worker reports when the command of a job with `"alone": true` in `more` starts: by a heartbeat for the job
+    with `"begins": true`. If the worker is lost before, this does not count against the job."""
 
 
 class Held(Body):
@@ -92,51 +92,51 @@ class Held(Body):
 
 
 class OutputPiece(Body):
-    """A piece of the output, as `text` or as `base64`."""
+    """A chunk of output, as `text` or as `base64`."""
 
     offset: Annotated[int, Field(ge=0, le=STORED), or_with_a_point] = 0
-    """Where it stands in what is stored: the first 128 KiB, and behind them the last 128 KiB."""
+    """Offset in the stored output, which has the first 128 KiB followed by the last 128 KiB."""
     total: _Count | None = None
-    """All bytes that the command has written so far; by default it ends with this piece."""
+    """Total of bytes written so far; by default the end of this chunk."""
     text: Annotated[str, StringConstraints(max_length=STORED)] | None = None
     base64: Annotated[str, StringConstraints(max_length=2 * STORED, pattern=_BASE64)] | None = None
 
     def to_patch(self) -> OutputPatch:
-        """Return the store's form; TooLarge if it would stand outside of what is stored."""
+        """Return the store's form; raise TooLarge if it exceeds the stored range."""
         data = (self.text or "").encode() if self.base64 is None else base64.b64decode(self.base64)
         return output_patch(self.offset, data, self.total)
 
 
 def said(progress: float | str | None) -> str | None:
-    """Return a progress as it is stored: one line for people."""
+    """Return the progress as stored: one line of text."""
     text = progress if isinstance(progress, str) or progress is None else f"{progress:.12g}"
     return None if text is None else first_line(text)
 
 
 def output_patch(offset: int, data: bytes, total: int | None) -> OutputPatch:
-    """Return a patch; TooLarge if it would stand outside of what is stored."""
+    """Return a patch; raise TooLarge if it exceeds the stored range."""
     if offset + len(data) > STORED:
         raise TooLarge(f"this output ends after byte {STORED:,}, the most that is stored")
     return OutputPatch(offset, data, max(offset + len(data), total or 0))
 
 
 class Report(Body):
-    """How an attempt ended. All may be left out."""
+    """The result of an attempt. All fields are optional."""
 
     fence: Fence | None = None
-    """The claim's; without it the report is taken only while it can mean no other attempt (setting `unfenced`)."""
+    """The claim's fence; without it the report is accepted only if it is unambiguous (setting `unfenced`)."""
     exit_code: _Small | None = None
     error: Annotated[str, StringConstraints(max_length=65_536)] | None = None
-    """One paragraph for people; its last 4 KiB are kept."""
+    """Error message; its last 4 KiB are stored."""
     output: OutputPiece | None = None
-    """The last piece of the output, or all of it."""
+    """The last chunk of the output, or all of it."""
     result: AnyResult = None
-    """JSON of at most 64 KiB, to be shown with the job and to those that depend on it."""
+    """JSON of at most 64 KiB, shown with the job and passed to the jobs that depend on it."""
     progress: Progress | None = None
-    """How far it came."""
+    """The final progress."""
 
     def success(self) -> Outcome:
-        """Return it as a success; `error` is a remark on it then."""
+        """Return the outcome of a success, with `error` as a remark."""
         code, error = self.exit_code or 0, _harmless(self.error)
         return Outcome(None, code, error=error, result=self._result(), progress=said(self.progress))
 
@@ -145,13 +145,13 @@ class Report(Body):
 
 
 class FailureReport(Report):
-    """How an attempt failed. All may be left out."""
+    """The failure of an attempt. All fields are optional."""
 
     reason: FailureReason | None = None
     """`signal` by default if there is one, else `exit_code`."""
     signal: Annotated[int, Field(ge=1, le=128), or_with_a_point] | None = None
     retry_after: Annotated[Seconds, Field(ge=0)] | None = None
-    """Seconds to wait before the next attempt, if there is one: in place of the wait that the job's policy says."""
+    """Seconds before the next attempt, if there is one; overrides the delay of the job's retry policy."""
 
     def failure(self) -> Outcome:
         by_default = Reason.EXIT_CODE if self.signal is None else Reason.SIGNAL
@@ -163,7 +163,7 @@ class FailureReport(Report):
 
 
 class JobResult(FailureReport):
-    """How one of many attempts ended; without a `reason` it succeeded."""
+    """The result of one of many attempts; without a `reason` it succeeded."""
 
     id: JobId
     fence: Fence
@@ -178,18 +178,18 @@ def _harmless(error: str | None) -> str | None:
 
 
 class MaybeFenced(Body):
-    """The claim that is meant."""
+    """The claim that a report concerns."""
 
     fence: Fence | None = None
 
 
 class JobBeat(MaybeFenced):
-    """The claim that is meant, and how far it is."""
+    """The claim that a heartbeat concerns, and its progress."""
 
     progress: Progress | None = None
-    """A number or a text: shown with the job."""
+    """A number or a string, shown with the job."""
     begins: bool = False
-    """Its command starts now (see `begins` in `POST /claims`)."""
+    """The command starts now (see `begins` in `POST /claims`)."""
 
 
 class ClaimPart(Body):
@@ -198,13 +198,13 @@ class ClaimPart(Body):
     request_id: Annotated[str, StringConstraints(pattern=_NAME)]
     queues: Queues
     limit: Annotated[int, Field(ge=0, le=MAX_RESULTS), or_with_a_point]
-    """0 asks only what this request has got already."""
+    """0 only returns the claims this request already has."""
     begins: bool = False
     """As in `POST /claims`."""
 
 
 class NewExchange(Body):
-    """Results, claims given back, and a request for more, in one call."""
+    """Results, released claims, and a request for more claims, in one call."""
 
     worker_id: WorkerId
     results: Annotated[list[JobResult], Field(max_length=MAX_RESULTS)] = Field(default_factory=list)
@@ -213,7 +213,7 @@ class NewExchange(Body):
 
 
 class NewOutput(Held):
-    """A piece of the output of one of many attempts, and how far it is; one of both may be left out."""
+    """Output of one of many attempts, its progress, or both."""
 
     output: OutputPiece | None = None
     progress: Progress | None = None
@@ -225,13 +225,13 @@ class NewOutput(Held):
 
 
 class NewOutputs(Body):
-    """Pieces of the output of many attempts."""
+    """Output of many attempts."""
 
     data: Annotated[list[NewOutput], Field(max_length=MAX_RESULTS)]
 
 
 class AboutWorker(Body):
-    """What a worker says of itself."""
+    """A worker's description of itself."""
 
     id: WorkerId
     host: _Short = ""
@@ -240,9 +240,9 @@ class AboutWorker(Body):
     slots: _Count = 1
     running: _Count = 0
     jobs: Annotated[list[JobId], Field(max_length=100)] = Field(default_factory=list)
-    """What it runs, the longest first."""
+    """Its running attempts, oldest first."""
     draining: bool = False
-    """It claims no more, and ends with its last job."""
+    """It claims no more jobs and stops after its last one."""
     started_at: (
         Annotated[str, StringConstraints(pattern=RFC3339), Field(json_schema_extra={"format": "date-time"})] | None
     ) = None
@@ -271,14 +271,14 @@ class AboutWorker(Body):
 
 
 class NewHeartbeats(Body):
-    """A worker lives, and so do these attempts."""
+    """The heartbeat of a worker and its attempts."""
 
     worker: AboutWorker
     held: Annotated[list[Held], Field(max_length=MAX_BEATS * 20)] = Field(default_factory=list)
 
 
 class Resources(BaseModel):
-    """What the worker's machine has."""
+    """Resources of the worker's machine."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -287,13 +287,13 @@ class Resources(BaseModel):
 
 
 class NewWorker(BaseModel):
-    """A worker makes itself known. Fields that are not named here are ignored."""
+    """The registration of a worker. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, use_attribute_docstrings=True)
 
     id: WorkerId
     exec_addr: _Short | None = None
-    """Where it can be reached; only shown."""
+    """Its address; only shown."""
     resources: Resources | None = None
     tags: Annotated[list[_Short], Field(max_length=100)] | None = None
 
@@ -315,7 +315,7 @@ class NewWorker(BaseModel):
 
 
 def fence_of(fence: int | None, unfenced: Literal["never", "safe", "always"]) -> int | Unfenced:
-    """Return the fence of a report, or how one without is taken; InvalidRequest if it is not."""
+    """Return the fence of a report or the policy for reports without one; raise InvalidRequest if it is required."""
     if fence is not None:
         return fence
     if unfenced == "never":

@@ -1,4 +1,4 @@
-"""What an API key is made with."""
+"""The body of a request for a new API key."""
 
 from typing import Annotated, Final
 
@@ -11,7 +11,7 @@ _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@+\-]{0,63}$"
 
 
 class NewApiKey(Body):
-    """A key to be made."""
+    """A new API key."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -23,13 +23,13 @@ class NewApiKey(Body):
     )
 
     name: Annotated[str, StringConstraints(pattern=_NAME)]
-    """What people call it; no two keys have the same name."""
+    """Unique name of the key."""
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
-    """`read` jobs, `submit` and steer them, `work` on them; `admin` includes all that, queues, workers and keys."""
+    """`read` jobs, `submit` and manage them, `work` on them; `admin` includes these, queues, workers and keys."""
     queues: Annotated[list[QueueName], Field(min_length=1, max_length=100)] | None = None
-    """The only queues that it may see and touch; null: all. Not for `admin`."""
+    """Queues to which the key is restricted; null: all queues. Not allowed for `admin`."""
     ttl: SomeSeconds | None = None
-    """After this time it is good no longer: seconds, or like `12h`, `90d`; null: it is good until it is revoked."""
+    """Lifetime of the key: seconds, or like `12h`, `90d`; null: until it is revoked."""
 
     @model_validator(mode="after")
     def _admin_has_all_queues(self) -> "NewApiKey":

@@ -1,4 +1,4 @@
-"""What a bulk action is ordered with."""
+"""The body of a request for a bulk action."""
 
 from typing import Annotated, Final, Self
 
@@ -38,17 +38,17 @@ _EXAMPLES: Final[list[JsonValue]] = [
 
 
 class Filter(Body):
-    """Which jobs are meant: those of which all of this is true."""
+    """A filter: selects the jobs that match all of its fields."""
 
     status: Status | None = None
-    """By default all with which the action can do something."""
+    """By default all statuses to which the action applies."""
     queue: QueueName | None = None
     name: Name | None = None
     workflow: Annotated[str, StringConstraints(pattern=ID_PATTERN)] | None = None
     error: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)] | None = None
-    """A text that the job's `error` contains."""
+    """Text contained in the job's `error`."""
     tag: Annotated[list[Tag], Field(max_length=50)] = Field(default_factory=list)
-    """All of these tags."""
+    """Tags, all of which the job must have."""
     created_after: Moment | None = None
     created_before: Moment | None = None
     finished_after: Moment | None = None
@@ -70,24 +70,24 @@ class Filter(Body):
 
 
 class Destination(Body):
-    """Where jobs are moved to; what is left out stays as it is."""
+    """Target of a move; fields left out stay unchanged."""
 
     queue: QueueName | None = None
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] | None = None
 
 
 class NewBulkAction(Body):
-    """What is to be done with all jobs that match. Jobs that are submitted later are not touched."""
+    """An action on all matching jobs. Jobs submitted later are not affected."""
 
     model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     action: Verb
     filter: Filter
-    """`{}` means all jobs."""
+    """`{}` selects all jobs."""
     to: Destination | None = None
-    """For `move`, and only for that."""
+    """Required for `move`, not allowed otherwise."""
     dry_run: bool = False
-    """Only count the jobs that match."""
+    """Only count the matching jobs."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the bodies of requests are made of: patterns, limits and types of their fields."""
+"""Patterns, limits and types of the fields of request bodies."""
 
 import re
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ MIB: Final = 1024 * 1024
 LONGEST_S: Final = 10 * 366 * 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = 253_000_000_000_000
-"""A day in the year 9987: later times could not be written with four digits in every time zone."""
+"""A day in the year 9987: later times can't be written with a four-digit year in every time zone."""
 
 
 def _within_a_mib(text: str) -> str:
@@ -39,7 +39,7 @@ def _within_a_mib(text: str) -> str:
 
 
 def _whole(number: Any) -> Any:
-    """Let 5.0 pass as 5: in JSON they are the same number, and some languages write no other."""
+    """Accept 5.0 as 5: they are the same number in JSON, and some languages only write the former."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
@@ -62,7 +62,7 @@ _UNITS: Final = "|".join(_length(digits, unit) for digits, unit in ((11, "ms"), 
 _MANY_DAYS: Final = r"([12][0-9]{3}|3[0-5][0-9]{2})d"
 _SOME_TIME: Final = f"^({_UNITS}|{_MANY_DAYS})$"
 _ANY_TIME: Final = f"^({_UNITS}|{_MANY_DAYS}|0(ms|s|m|h|d))$"
-"""A length of time as text; none of them is longer than the longest number of seconds."""
+"""A duration as text, at most the longest number of seconds."""
 ANY_LENGTH: Final = (
     {"type": "number", "minimum": 0, "maximum": LONGEST_S},
     {"type": "string", "pattern": _ANY_TIME},
@@ -74,7 +74,7 @@ SOME_LENGTH: Final = (
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a length of time like `0.5s`, `30s`, `5m`, `24h`, `7d`; None if it is none."""
+    """Return the seconds of a duration like `0.5s`, `30s`, `5m`, `24h`, `7d`; None if it is not one."""
     return float(parse_duration(text)) if re.fullmatch(_ANY_TIME, text) else None
 
 

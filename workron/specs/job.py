@@ -1,4 +1,4 @@
-"""A job as a request brings it, and its way into the store's `NewJob`."""
+"""A job in a request, and its conversion to the store's `NewJob`."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -41,24 +41,24 @@ _ARRAY_SCHEMA: Final[dict[str, Any]] = {
     "examples": [{"size": 100, "max_parallel": 10}, {"values": ["ada", "grace", "barbara"]}],
 }
 MOST_JOBS: Final = 100_000
-"""Of one submission."""
+"""Per submission."""
 MOST_VALUES: Final = 1_000_000
 Value = Annotated[str, StringConstraints(max_length=32_768, pattern=NO_NUL)]
 
 
 class DependsOn(Body):
-    """A dependency with the end of the other job that satisfies it."""
+    """A dependency and the final status that satisfies it."""
 
     job: Reference
     """Id of a job; in a workflow also the name of one of its jobs."""
     when: When = When.DONE
-    """Which end of that job satisfies the dependency; `finished` means any."""
+    """The final status of that job that satisfies the dependency; `finished` means any."""
     matching: bool = False
-    """Between two arrays of one size: each task waits for the task of its own index only."""
+    """For two arrays of the same size: each task depends only on the task with its index."""
 
 
 class NewArray(Body):
-    """Makes many tasks of one job; `$WORKRON_ARRAY_INDEX` and `$WORKRON_ARRAY_VALUE` tell a task which one it is."""
+    """Runs a job as many tasks; `$WORKRON_ARRAY_INDEX` and `$WORKRON_ARRAY_VALUE` identify a task."""
 
     model_config = ConfigDict(json_schema_extra=_ARRAY_SCHEMA)
 
@@ -67,7 +67,7 @@ class NewArray(Body):
     values: Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)] | None = None
     """A value for each task."""
     max_parallel: Annotated[int, Field(ge=1, le=1_000_000), or_with_a_point] | None = None
-    """Most tasks that are unfinished at once."""
+    """Maximum of unfinished tasks at a time."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -100,7 +100,7 @@ _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
 
 
 class NewJob(Body):
-    """A job to run: a `command` for the shell or an `argv`, and how to treat it."""
+    """A job to run: a shell `command` or an `argv`, and its options."""
 
     model_config = ConfigDict(json_schema_extra=_NEW_JOB_SCHEMA)
 
@@ -109,48 +109,48 @@ class NewJob(Body):
     argv: Annotated[list[Text], Field(min_length=1, max_length=10_000, json_schema_extra=_PROGRAM_FIRST)] | None = None
     """Program and arguments, run without a shell."""
     array: NewArray | None = None
-    """Run it as many tasks; the job itself ends when all of them have."""
+    """Run the job as an array of tasks; it ends when all tasks have ended."""
     name: Name | None = None
-    """A label for people; need not be unique, except within a workflow."""
+    """Name of the job; it must be unique within a workflow only."""
     tags: Tags = Field(default_factory=list)
-    """Labels to find it by; more than one job may have them."""
+    """Labels to find the job by; jobs can share them."""
     metadata: Metadata = Field(default_factory=dict)
-    """Whatever else is to be known of it: at most 16 KiB of JSON, that Workron only keeps and finds it by."""
+    """Additional data, at most 16 KiB of JSON: stored and searchable, not interpreted."""
     queue: QueueName = DEFAULT_QUEUE
     concurrency: Concurrency | None = None
-    """A key that it shares with others, and how many jobs with that key may run at once."""
+    """A key shared with other jobs, and how many jobs with that key may run at a time."""
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
-    """9 is started first."""
+    """0 to 9; 9 starts first."""
     unique: Unique | None = None
-    """A key that one job at a time holds, and what becomes of others that want it."""
+    """A key that only one job at a time holds, and the policy for other jobs with this key."""
     max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
     retry: Retry | None = None
-    """How long to wait before a failed attempt is followed by the next."""
+    """Delays between attempts."""
     retry_on_exit: ListOfExitCodes = Field(default_factory=list)
-    """Exit codes and ranges like `64-78`: after others there is no further attempt. Empty: after any there is."""
+    """Exit codes and ranges like `64-78`: only these are retried. Empty: all are retried."""
     no_retry_on_exit: ListOfExitCodes = Field(default_factory=list)
-    """Exit codes and ranges after which there is no further attempt, whatever else is said."""
+    """Exit codes and ranges that are never retried; takes precedence."""
     timeout: SomeSeconds | None = None
-    """After this time an attempt is stopped and counts as failed: seconds, or like `30s`, `5m`, `7d`."""
+    """Maximum duration of an attempt, after which it is stopped and fails: seconds, or like `30s`, `5m`, `7d`."""
     delay: Seconds | None = None
-    """Time to wait before the first attempt: seconds, or like `30s`; not together with `run_at`."""
+    """Delay before the first attempt: seconds, or like `30s`; not together with `run_at`."""
     run_at: AnyMoment | None = None
-    """Time of the first attempt, RFC 3339 with an offset or `Z`; one in the past means now. Or the same as `delay`."""
+    """Time of the first attempt, RFC 3339 with an offset or `Z`; a past time means now. Or a duration, like `delay`."""
     deadline: MomentToCome | None = None
-    """If the job has not ended by then, it fails (reason `expired`), a running command is stopped: a time (RFC 3339),
-    or a length of time from the submission on, and anew from each retry."""
+    """The job fails (reason `expired`) and its command is stopped unless it has ended by then: a time (RFC 3339),
+    or a duration counted from the submission and again from each retry."""
     expires: MomentToCome | None = None
-    """If the job has not started by then, it is cancelled (reason `expired`); said like `deadline`."""
+    """The job is cancelled (reason `expired`) unless it has started by then; same format as `deadline`."""
     env: Annotated[dict[EnvName, Text], Field(max_length=1000, json_schema_extra={"additionalProperties": False})] = (
         Field(default_factory=dict)
     )
-    """Environment variables, added to the few that a worker passes on."""
+    """Environment variables, in addition to the few that a worker passes on."""
     cwd: Path | None = None
-    """Directory to run in, on the worker."""
+    """Working directory, on the worker."""
     depends_on: Annotated[
         list[Reference | DependsOn], Field(max_length=10_000, json_schema_extra={"uniqueItems": True})
     ] = Field(default_factory=list)
-    """Jobs that must end first; a plain text means that this job must end as `done`."""
+    """Jobs that must end first; a plain string means that this job must end as `done`."""
 
     @field_validator("argv")
     @classmethod
@@ -195,11 +195,11 @@ class NewJob(Body):
         return False
 
     def parents(self) -> list[str]:
-        """Return the jobs that it depends on as given: in a workflow they may be names."""
+        """Return the dependencies as given: in a workflow they may be names."""
         return [item if isinstance(item, str) else item.job for item in self.depends_on]
 
     def dependencies(self, id_of: Mapping[str, str] = MappingProxyType({})) -> Sequence[Dependency]:
-        """Return the dependencies, names replaced by ids."""
+        """Return the dependencies with names replaced by ids."""
         if not self.depends_on:
             return ()
         return [
@@ -213,7 +213,7 @@ class NewJob(Body):
         return None if self.concurrency is None else models.Concurrency(self.concurrency.key, self.concurrency.limit)
 
     def to_new_job(self, job_id: str, depends_on: Sequence[Dependency]) -> models.NewJob:
-        """Return the store's form of this job under an id, with dependencies that are ids."""
+        """Return the store's form of this job with this id and dependencies given as ids."""
         return models.NewJob(
             id=job_id,
             command=self.command,

@@ -1,4 +1,4 @@
-"""Moments as requests bring them: `"2030-01-31T18:00:00Z"`, or a length of time, `30`, `"30s"`, `"5m"`, `"7d"`."""
+"""Times in requests: `"2030-01-31T18:00:00Z"`, or a duration, `30`, `"30s"`, `"5m"`, `"7d"`."""
 
 import re
 from typing import Annotated, Any, Final
@@ -19,7 +19,7 @@ _TIME: Final = {"type": "string", "pattern": RFC3339, "format": "date-time"}
 
 
 def to_ms(seconds: float) -> int:
-    """Return the milliseconds; of some time always some."""
+    """Return the milliseconds, at least 1 for a positive duration."""
     return max(1, round(seconds * 1000)) if seconds > 0 else 0
 
 
@@ -51,7 +51,7 @@ MomentToCome = Annotated[Moment, PlainValidator(_to_come), WithJsonSchema({"anyO
 
 
 def is_before(one: Moment, other: Moment) -> bool:
-    """Return whether the first is at or before the second, as far as that is known before they are stored."""
+    """Return whether the first is at or before the second, as far as this is known before they are stored."""
     if one.after_ms is not None and other.after_ms is not None:
         return one.after_ms <= other.after_ms
     return one.at_ms is not None and other.at_ms is not None and one.at_ms <= other.at_ms

@@ -1,4 +1,4 @@
-"""A schedule as a request brings it, and the jobs of its occurrences."""
+"""A schedule in a request, and the jobs of its occurrences."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
@@ -18,7 +18,7 @@ from workron.specs.workflow import NewWorkflow
 
 SCHEDULE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
 MOST_BYTES: Final = 1024 * 1024
-"""Of the job or workflow of a schedule, as JSON."""
+"""Maximum size of the job or workflow of a schedule, as JSON."""
 
 _SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [
@@ -32,26 +32,26 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 class NewSchedule(Body):
-    """When to start which job or workflow, again and again."""
+    """A job or workflow to start periodically."""
 
     model_config = ConfigDict(json_schema_extra=_SCHEMA)
 
     cron: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
     """Minute, hour, day of month, month, day of week; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."""
     timezone: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)] = "UTC"
-    """Whose clocks `cron` means, as the IANA database names it: `Europe/Berlin`."""
+    """Time zone of `cron`, an IANA name like `Europe/Berlin`."""
     job: NewJob | None = None
-    """What to start. Exactly one of `job` and `workflow` is given; neither waits for a time or a job of its own."""
+    """What to start. Give exactly one of `job` and `workflow`, without start times or dependencies on other jobs."""
     workflow: NewWorkflow | None = None
     overlap: Overlap = Overlap.ALLOW
-    """While an earlier one has not ended: start another, skip the occurrence, or start it then; at most one waits."""
+    """While an earlier run is unfinished: start another, skip the occurrence, or queue it; at most one is queued."""
     catch_up: CatchUp = CatchUp.LAST
-    """Which ones to start that nobody could start for more than a minute, when Redis or all reapers were away."""
+    """Which occurrences to start that were missed by more than a minute, when Redis or all reapers were unavailable."""
     dst: Dst | None = None
-    """Times that a change of the clock leaves out or repeats: `once` starts each once, `skip` leaves out what the clock
-    does, `twice` starts twice what comes twice. By default `twice` if the hour is `*`, or else `once`."""
+    """Times that a clock change skips or repeats: `once` starts each once, `skip` omits the skipped ones,
+    `twice` starts the repeated ones twice. By default `twice` if the hour is `*`, otherwise `once`."""
     paused: bool | None = None
-    """Left out, it stays as it is; a new schedule is not paused."""
+    """Left out, it stays unchanged; a new schedule is not paused."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -60,7 +60,7 @@ class NewSchedule(Body):
         return self
 
     def definition(self, raw: bytes) -> Definition:
-        """Return what the store keeps; `raw` is the request's body, of which the work is kept as it was given."""
+        """Return the store's form; `raw` is the request's body, whose job or workflow is stored as given."""
         is_workflow = self.workflow is not None
         work = orjson.loads(raw)["workflow" if is_workflow else "job"]
         if len(orjson.dumps(work)) > MOST_BYTES:
@@ -76,7 +76,7 @@ class NewSchedule(Body):
 
 
 def expand(definition: Definition) -> Work:
-    """Return the jobs that a schedule starts; InvalidRequest if they can't be."""
+    """Return the jobs that a schedule starts; raise InvalidRequest if they are invalid."""
     raw = orjson.dumps(definition.work)
     try:
         if not definition.is_workflow:
@@ -97,7 +97,7 @@ def expand(definition: Definition) -> Work:
 
 
 def _timeless(field: str, jobs: list[models.NewJob]) -> list[models.NewJob]:
-    """Refuse points in time: they would have passed at the next occurrence."""
+    """Raise InvalidRequest for absolute times: they would have passed at the next occurrence."""
     if any(end is not None and end.at_ms is not None for job in jobs for end in (job.deadline, job.expires)):
         raise InvalidRequest("a schedule's deadline and expires must be durations like 2h", field=field)
     return jobs

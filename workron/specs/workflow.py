@@ -1,7 +1,7 @@
-"""The bodies that requests bring: strict pydantic models, and their way into the store's `NewJob`.
+"""Request bodies: strict pydantic models, and their conversion to the store's `NewJob`.
 
-Unknown fields are errors and nothing is converted from another type, so that a mistake is told, not guessed around.
-The limits stand in the OpenAPI document as far as JSON Schema can say them.
+Unknown fields are errors and types are not coerced, so that mistakes are reported.
+The OpenAPI document has the limits as far as JSON Schema can express them.
 """
 
 from typing import Annotated, Final, Self, TypeVar
@@ -27,14 +27,14 @@ MOST_TASKS: Final = 100_000
 
 
 class ManyJobs(Body):
-    """A body with a list of `jobs`: a large one is validated in pieces (`api/http/large.py`)."""
+    """A body with a list of `jobs`; a large one is validated in pieces (`api/http/large.py`)."""
 
     def check(self) -> None:
-        """Raise ValueError for what is wrong with the jobs together."""
+        """Raise ValueError for errors that concern several jobs."""
 
 
 class NewJobs(ManyJobs):
-    """Many independent jobs, stored all or none."""
+    """Many independent jobs, stored all or nothing."""
 
     jobs: Annotated[list[NewJob], FailFast(), Field(min_length=1, max_length=MOST_JOBS)]
 
@@ -43,7 +43,7 @@ class WorkflowJob(NewJob):
     """A job of a workflow."""
 
     final: bool = False
-    """It runs when all others have ended, however; one job at most, without array and dependencies."""
+    """Run the job after all others have ended, whatever their status; only one job, without array and dependencies."""
 
     @property
     def last(self) -> bool:
@@ -57,7 +57,7 @@ class WorkflowJob(NewJob):
 
 
 class NewWorkflow(ManyJobs):
-    """Jobs that depend on each other by name, stored all or none."""
+    """Jobs that depend on each other by name, stored all or nothing."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -76,7 +76,7 @@ class NewWorkflow(ManyJobs):
 
     name: Name | None = None
     on_failure: OnFailure = OnFailure.CONTINUE
-    """`stop`: the first job that fails for good cancels all that have not started; those that run go on."""
+    """`stop`: the first failed job cancels all unstarted jobs; running jobs continue."""
     jobs: Annotated[list[WorkflowJob], FailFast(), Field(min_length=1, max_length=MOST_JOBS)]
 
     @model_validator(mode="after")
@@ -103,7 +103,7 @@ class MoreJobs(ManyJobs):
 
 
 class Rate(Body):
-    """At most so many starts in any time of this length."""
+    """A rate: at most `jobs` starts within any period `per`."""
 
     jobs: Annotated[int, Field(ge=1, le=10_000), or_with_a_point]
     per: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
@@ -111,7 +111,7 @@ class Rate(Body):
 
 
 class QueueChange(Body):
-    """What to change of a queue."""
+    """Changes to the settings of a queue."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -121,11 +121,11 @@ class QueueChange(Body):
     )
 
     max_pending: Annotated[int, Field(ge=0, le=2**31), or_with_a_point] | None = None
-    """Most jobs that may wait (pending, scheduled, blocked); null: what is set for all queues, if anything is."""
+    """Maximum of waiting jobs (pending, scheduled, blocked); null: the default of all queues, if any."""
     max_running: Annotated[int, Field(ge=1, le=2**31), or_with_a_point] | None = None
-    """Most jobs that may run at once; null: no limit."""
+    """Maximum of running jobs; null: no limit."""
     rate: Rate | None = None
-    """Most jobs that may start in a time; null: no limit."""
+    """Maximum rate of starts; null: no limit."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -134,7 +134,7 @@ class QueueChange(Body):
         return self
 
     def to_change(self) -> models.QueueChange:
-        """Return the change; what was left out stays as it is."""
+        """Return the change; fields left out stay unchanged."""
 
         def limit(name: str, value: T | None) -> T | models.NoLimit | None:
             return models.NO_LIMIT if value is None and name in self.model_fields_set else value
@@ -148,7 +148,7 @@ class QueueChange(Body):
 
 
 class Run(Body):
-    """The run that a cancel or retry is meant for; the present one if left out."""
+    """The run to cancel or retry; by default the current one."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}]})
 
@@ -156,15 +156,15 @@ class Run(Body):
 
 
 class Steering(Run):
-    """What a cancel or retry is meant for."""
+    """The target of a cancel or retry."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"run": 1}, {"tasks": "0-9,20"}]})
 
     tasks: Annotated[str, StringConstraints(max_length=10_000, pattern=TASKS_PATTERN)] | None = None
-    """Indexes of tasks, for the job of an array: only these; otherwise all of them."""
+    """Indexes of an array's tasks; by default all tasks."""
 
     def indexes(self) -> list[int] | None:
-        """Return the indexes that `tasks` names, in order; ValueError if they are too many."""
+        """Return the indexes in `tasks`, in order; raise an error if there are too many or none."""
         if self.tasks is None:
             return None
         found: list[int] = []
@@ -184,7 +184,7 @@ def _span(part: str) -> tuple[int, int]:
 
 
 class Cancel(Steering):
-    """What a cancel is meant for."""
+    """The target of a cancel."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -197,7 +197,7 @@ class Cancel(Steering):
     )
 
     cascade: bool = False
-    """Cancel also all jobs that depend on it, however far."""
+    """Also cancel all jobs that depend on it, directly or indirectly."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -207,12 +207,12 @@ class Cancel(Steering):
 
 
 class DrainTime(Body):
-    """How long the jobs of a worker that drains may go on."""
+    """How long the jobs of a draining worker may keep running."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"timeout": 600}]})
 
     timeout: Seconds | None = None
-    """Seconds; left out, the worker's own `drain_timeout`."""
+    """Seconds; by default the worker's own `drain_timeout`."""
 
     def wish(self) -> Drain:
         return Drain(None if self.timeout is None else round(self.timeout * 1000))
