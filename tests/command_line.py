@@ -195,7 +195,7 @@ class ScriptedApi:
 
 
 def job_document(**fields: Any) -> dict[str, Any]:
-    """A job as the API answers it."""
+    """A job as the API returns it."""
     return {
         "id": "03557DJR2dL0HA8BMGxsib",
         "run": 1,

@@ -1,4 +1,4 @@
-"""All commands, put together, with the examples that end their help."""
+"""The command line: all commands, with the examples in their help."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from workron.cli.run import run
 
 _RUN_IT, _JOBS, _LOOK = "Run the system", "Jobs and workflows", "Inspect the system"
 _COMMAND_FOLLOWS = {"allow_interspersed_args": False}
-"""Behind the first word of the command to run, all that looks like an option is its own."""
+"""After the first word of the command to run, all options belong to that command."""
 
 
 def _group(cls: type[Group] = Group, **texts: Any) -> typer.Typer:

@@ -1,4 +1,4 @@
-"""Bulk actions: cancel, retry, rm and mv of all jobs that match."""
+"""Bulk actions: cancel, retry, rm and mv of all matching jobs."""
 
 import sys
 import time
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S: Final = 0.5
 _SAY_EVERY_S: Final = 10.0
-"""Where nobody looks on at a terminal."""
+"""Interval of progress lines when stderr is not a terminal."""
 
 _TIME: Final = "RFC 3339, local time without an offset"
 
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """Which jobs are meant, in place of ids, and how to go about it."""
+    """Filters that select jobs instead of ids, and how to run the action."""
 
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="all jobs with this status")] = None
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="all jobs of this queue")] = None
@@ -59,9 +59,9 @@ class BulkOptions:
         *,
         waits: bool = False,
     ) -> dict[str, Any] | None:
-        """Return the body of a bulk action, None for a command that is about ids; it must be one of them.
+        """Return the body of a bulk action, or None for a command with ids; raise an error unless it is one of them.
 
-        `of_ids`: options that make sense only with ids; `waits`: the command can wait for jobs with ids, too.
+        `of_ids`: options that require ids; `waits`: the command can also wait for jobs given by id.
         """
         wanted = any(getattr(self, field.name) for field in fields(self) if not (waits and field.name == "wait"))
         if bool(ids) == wanted:
@@ -95,7 +95,7 @@ class BulkOptions:
 
 
 def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bool) -> int:
-    """Order an action; print its id, or with `wait` what became of it."""
+    """Start an action; print its id, or with `wait` its result."""
     action = client.order_action(body)
     if not wait:
         if output is Format.TABLE:
@@ -115,7 +115,7 @@ def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bo
 
 
 def _follow(client: "Client", action: ActionDoc) -> ActionDoc:
-    """Return the action when it has ended; meanwhile stderr says how far it is."""
+    """Return the action when it has ended; show its progress on stderr meanwhile."""
     shown = sys.stderr.isatty()
     said_at = time.monotonic()
     while action["state"] == "running":
@@ -132,7 +132,7 @@ def _follow(client: "Client", action: ActionDoc) -> ActionDoc:
 
 
 def progress(action: ActionDoc) -> str:
-    """Return how far an action is, in one line."""
+    """Return the progress of an action in one line."""
     total = max(action["total"], action["looked"])
     share = f"{action['looked'] / total:.0%}" if total else "0%"
     failed = f", {action['failed']:,} failed" if action["failed"] else ""
@@ -171,7 +171,7 @@ def actions(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """List bulk actions with how far they are, the newest first."""
+    """List bulk actions with their progress, newest first."""
     with connect(api) as client:
         found = client.actions() if abort is None else [client.abort_action(abort)]
         if not print_table(found, output, ACTIONS):
@@ -187,7 +187,7 @@ def move(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Have all waiting jobs that match wait elsewhere, in the background."""
+    """Move all matching waiting jobs to another queue or priority, in the background."""
     to = {name: value for name, value in (("queue", to_queue), ("priority", to_priority)) if value is not None}
     if not to:
         raise typer.BadParameter("give the target queue or priority", param_hint="--to-queue, --to-priority")

@@ -1,4 +1,4 @@
-"""Settings for a command: built from flags, variables and `workron.toml`, each value with where it came from."""
+"""Settings for a command: built from flags, variables and `workron.toml`, each value with its source."""
 
 import os
 import tomllib
@@ -21,12 +21,12 @@ _NO_SETTINGS: Final = frozenset(
     {"URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE", "CONTROL", "RESULT", "PARENTS", "WORKFLOW_ID"}
     | {"TOKEN", "ARRAY_ID", "ARRAY_INDEX", "ARRAY_SIZE", "ARRAY_VALUE", "SCHEDULE", "SCHEDULED_AT"}
 )
-"""Variables of clients, of commands that jobs run, and of processes that `up` has started."""
+"""Variables that are not settings: those of clients, of jobs' commands, and of processes started by `up`."""
 _MASK: Final = "********"
 
 
 class Setting(TypedDict):
-    """One setting as it is in force; `origin` is a flag, a variable, `workron.toml` or `default`."""
+    """A setting in force; `origin` is a flag, a variable, `workron.toml` or `default`."""
 
     name: str
     value: str | None
@@ -34,7 +34,7 @@ class Setting(TypedDict):
 
 
 def load(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings in force; raises SettingsError in one line, in which no secret stands."""
+    """Return the settings in force; raise SettingsError with one line that has no secrets."""
     sources = Sources(flags)
     try:
         return Settings(**flags)
@@ -51,7 +51,7 @@ def explain(flags: Mapping[str, Any]) -> list[Setting]:
 
 
 def unknown_variables() -> list[str]:
-    """Return what is to be said of variables that look like settings and are none."""
+    """Return warnings about variables that look like settings and are not."""
     settings = [name.upper() for name in Settings.model_fields]
     variables = {name: name.upper().removeprefix(_PREFIX) for name in sorted(os.environ)}
     return [
@@ -67,7 +67,7 @@ def _similar(name: str, names: Iterable[str], prefix: str = "") -> str:
 
 
 class Sources:
-    """What each source of settings says."""
+    """The values of each source of settings."""
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         self._flags = flags
@@ -75,7 +75,7 @@ class Sources:
         self._file = _read_file()
 
     def origin(self, name: str) -> str:
-        """Return where the value of this setting comes from."""
+        """Return the source of this setting's value."""
         if name in self._flags:
             return flag(name)
         if name in self._variables:
@@ -83,7 +83,7 @@ class Sources:
         return FILE if name in self._file else "default"
 
     def explain(self, fault: ErrorDetails) -> str:
-        """Return what is wrong with which setting, for a person."""
+        """Return a readable message for a validation error."""
         message = fault["msg"].removeprefix("Value error, ")
         if not fault["loc"]:
             return message
@@ -116,7 +116,7 @@ def _is_secret(name: str) -> bool:
 
 
 def secrets_among(flags: Mapping[str, Any]) -> list[str]:
-    """Return the flags that hold secrets, which stand in the list of processes for all to see."""
+    """Return the given flags that hold secrets: the process list shows them to all users."""
     return [
         name for name, value in flags.items() if _is_secret(name) and (name != "redis" or _MASK in _masked_url(value))
     ]
@@ -132,7 +132,7 @@ def _text(settings: Settings, name: str) -> str | None:
 
 
 def as_text(value: Any) -> str | None:
-    """Return a value as one would write it in a flag; None for none."""
+    """Return a value as written in a flag; None for None."""
     if value is None or value == []:
         return None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Which API a command talks to: the one named, else the `workron up` that runs on this machine."""
+"""The API that a command uses: the given one, otherwise that of the `workron up` on this machine."""
 
 import math
 import os
@@ -21,7 +21,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class ApiOptions:
-    """What every command takes that talks to the API."""
+    """Options of all commands that use the API."""
 
     url: Annotated[
         str | None,
@@ -44,7 +44,7 @@ class ApiOptions:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An API and the key for it."""
+    """An API's URL and key."""
 
     url: str
     key: str | None
@@ -58,12 +58,12 @@ class Endpoint:
 
 
 def connect(options: ApiOptions) -> "Client":
-    """Return a client for the API that these options and the environment name."""
+    """Return a client for the API given by these options and the environment."""
     return client_for(locate(options.url), options)
 
 
 def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
-    """Return a client that tells outages on stderr."""
+    """Return a client that reports outages on stderr."""
     from workron.client import Client
 
     patience_s, room_patience_s = (0.0, 0.0) if options.no_wait else (_PATIENCE_S, math.inf)
@@ -71,7 +71,7 @@ def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
 
 
 def locate(url: str | None) -> Endpoint:
-    """Return the API at `url`, else the local one; the environment's key goes before that of a key file."""
+    """Return the API at `url`, otherwise the local one; the environment's key overrides that of a key file."""
     key = os.environ.get("WORKRON_API_KEY") or None
     if url is None:
         instance = local_instance()
@@ -84,7 +84,7 @@ def locate(url: str | None) -> Endpoint:
 
 
 def local_instance() -> "Instance":
-    """Return the `workron up` on this machine that a command without a URL means."""
+    """Return the `workron up` on this machine for a command without a URL."""
     return _chosen(_instances())
 
 
@@ -95,7 +95,7 @@ def _instances() -> "list[Instance]":
 
 
 def _chosen(instances: "Sequence[Instance]") -> "Instance":
-    """Return the instance of the data directory in force, else the newest; say so where that is a guess."""
+    """Return the instance of the data directory in force, otherwise the newest, with a notice if there are several."""
     if not instances:
         raise CliError(
             "no workron is running on this machine: start one with `workron up`, or give --url or WORKRON_URL",

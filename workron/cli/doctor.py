@@ -1,4 +1,4 @@
-"""The command that examines what is in Redis, and mends it."""
+"""The command that checks the data in Redis and repairs it."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workron.settings import Settings
 
 _SHOWN: Final = 5
-"""Most faults of one kind that the table names."""
+"""Maximum number of faults of one kind in the table."""
 
 
 def doctor(
@@ -37,7 +37,7 @@ def doctor(
 
     What is wrong was deleted or edited by somebody, or Redis has lost writes: no script leaves anything half done.
 
-    Redis is the one that the settings name, else that of the `workron up` on this machine. Exit code 1: it has faults.
+    Redis is the one in the settings, otherwise that of the `workron up` on this machine. Exit code 1: there are faults.
     """
     if repair:
         raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)

@@ -1,4 +1,4 @@
-"""Exit codes, and the one place where an error becomes a line on stderr and one of them."""
+"""Exit codes, and the one place that maps errors to an exit code and a line on stderr."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from workron.errors import (
 
 
 class Exit(IntEnum):
-    """What a command's exit code says. These numbers stay."""
+    """Exit codes of all commands. The numbers are stable."""
 
     OK = 0
     JOB_FAILED = 1
@@ -79,7 +79,7 @@ _BY_STATUS = {
 
 
 class CliError(WorkronError):
-    """An error that the command line itself found, with its exit code."""
+    """An error found by the command line itself, with its exit code."""
 
     def __init__(self, message: str, code: Exit) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ def code_of(error: WorkronError) -> Exit:
 
 
 def notice(message: str) -> None:
-    """Say something on stderr that is not data; never fails."""
+    """Print a notice on stderr; never fail."""
     try:
         print(f"workron: {printable(message)}", file=sys.stderr, flush=True)
     except OSError:
@@ -114,7 +114,7 @@ def complain(error: WorkronError) -> Exit:
 
 
 def silence(descriptor: int) -> None:
-    """Point a stream whose reader went away to nowhere, so that the flush at exit is quiet too."""
+    """Redirect a closed stream to /dev/null, so that the flush at exit is quiet too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -32,7 +32,7 @@ _META: Final = "workron.flags"
 
 
 class SettingsCommand(Command):
-    """A command that takes every setting as a flag; `flags(ctx)` are those given."""
+    """A command with a flag for each setting; `flags(ctx)` are the given ones."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         own = super().get_params(ctx)
@@ -44,7 +44,7 @@ class SettingsCommand(Command):
         super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the flags in sections, and what else sets them."""
+        """Write the flags in sections, and the other sources of settings."""
         records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
         for title, names in _sections():
             with formatter.section(title):
@@ -57,13 +57,13 @@ class SettingsCommand(Command):
 
 
 def flags(ctx: typer.Context) -> Mapping[str, Any]:
-    """Return the settings that were given as flags."""
+    """Return the settings given as flags."""
     given: Mapping[str, Any] = ctx.meta[_META]
     return given
 
 
 def _sections() -> Iterator[tuple[str, list[str]]]:
-    """Yield titles with their settings; one that no section names still has its flag."""
+    """Yield titles with their settings; settings of no section come last."""
     known = {name for names in _SECTIONS.values() for name in names}
     for title, names in {**_SECTIONS, _OTHER: [name for name in _by_name() if name not in known]}.items():
         if present := [name for name in names if name in _by_name()]:
@@ -77,11 +77,11 @@ def _by_name() -> dict[str, Any]:
 
 @cache
 def _options() -> tuple[Any, ...]:
-    """Return the options, as typer makes them from a function that takes every setting."""
+    """Return the options that typer makes from a function with a parameter for each setting."""
     from workron.settings import Settings
 
     def receive(**_: Any) -> None:
-        """Carry the signature."""
+        """Do nothing: only the signature matters."""
 
     parameters = [_parameter(name, field) for name, field in Settings.model_fields.items()]
     receive.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -92,7 +92,7 @@ def _options() -> tuple[Any, ...]:
 
 
 def _parameter(name: str, field: Any) -> inspect.Parameter:
-    """Return a parameter whose option takes the text of the setting; `Settings` is what checks it."""
+    """Return a parameter for the setting as text; `Settings` validates it."""
     from workron.cli.config import as_text, flag
 
     default = as_text(field.get_default(call_default_factory=True))

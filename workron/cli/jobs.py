@@ -69,7 +69,7 @@ def ls(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """List jobs, the newest first."""
+    """List jobs, newest first."""
     if limit < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
     about = _metadata(metadata or ())
@@ -91,14 +91,14 @@ def ls(
 
 @spread
 def show(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Show all there is to know about a job."""
+    """Show all details of a job."""
     with connect(api) as client:
         print_document(client.job(job_id), output, print_job)
 
 
 @spread
 def why(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Say why a job is where it is, and what must happen next."""
+    """Explain why a job has its status, and what must happen next."""
     with connect(api) as client:
         print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
 
@@ -127,7 +127,7 @@ def wait(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Wait until jobs have ended; the exit code tells whether all are done."""
+    """Wait until jobs have ended; the exit code is 0 if all are done."""
     limit_s = seconds("--timeout", timeout)
     deadline = math.inf if limit_s is None else time.monotonic() + limit_s
     ended: list[JobDoc] = []
@@ -152,7 +152,7 @@ def cancel(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Cancel jobs; running commands are stopped. With filters and --all: all that match, in the background."""
+    """Cancel jobs; running commands are stopped. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("cancel", ids, {"--tasks": tasks, "--cascade": cascade}, waits=True)
     with connect(api) as client:
         if body is not None:
@@ -172,7 +172,7 @@ def retry(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Run jobs again that have ended. With filters and --all: all that match, in the background."""
+    """Run ended jobs again. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("retry", ids, {"--tasks": tasks})
     with connect(api) as client:
         if body is not None:
@@ -184,7 +184,7 @@ def retry(
 
 @spread
 def remove(ids: SomeIds = None, *, bulk: BulkOptions, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
-    """Forget finished jobs, with their output. With filters and --all: all that match, in the background."""
+    """Delete finished jobs with their output. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("delete", ids)
     with connect(api) as client:
         if body is not None:

@@ -1,4 +1,4 @@
-"""Commands about API keys, and the record of what was done with them."""
+"""Commands about API keys and the audit log."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -64,7 +64,7 @@ def create(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Make an API key and print it. It is shown only now: nobody can read it later."""
+    """Create an API key and print it. It is shown only once and can't be read later."""
     for one in scope:
         if one not in tuple(Scope):
             raise typer.BadParameter(f"{one!r} is not one of {_SCOPES}", param_hint="--scope")
@@ -81,7 +81,7 @@ def _print_key(made: MadeKeyDoc) -> None:
 
 @spread
 def ls(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """List API keys: what they are good for, and how long. The first one, of the key file, is not among them."""
+    """List API keys with their scopes and expiry, except the API's own key in the key file."""
     with connect(api) as client:
         if not print_table(client.keys(), output, KEYS):
             notice("no keys yet, except the API's own")
@@ -95,7 +95,7 @@ def revoke(
     *,
     api: ApiOptions,
 ) -> int:
-    """Revoke API keys: within 5 s they open nothing any more. What was submitted with them goes on."""
+    """Revoke API keys: they are rejected within 5 s. Jobs submitted with them continue."""
     with connect(api) as client:
         each = Each(keys, client.revoke_key)
         for _ in each:
@@ -110,7 +110,7 @@ def audit(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Show what people did through the API, and were refused, the newest first."""
+    """Show the audit log, newest first: changes through the API and rejected requests."""
     if limit < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--limit")
     with connect(api) as client:

@@ -1,4 +1,4 @@
-"""The options of `submit` and `run`, and how they become the body of a submission."""
+"""The options of `submit` and `run`, and their conversion to the body of a submission."""
 
 import os
 import re
@@ -38,7 +38,7 @@ Ids = Annotated[
 
 @dataclass(frozen=True)
 class DirectoryOptions:
-    """Where commands run."""
+    """The working directory of commands."""
 
     cwd: Annotated[
         str | None,
@@ -49,7 +49,7 @@ class DirectoryOptions:
     no_cwd: Annotated[bool, typer.Option("--no-cwd", help="use the worker's default directory")] = False
 
     def chosen(self, *, local: bool) -> str | None:
-        """Return the directory named, else the caller's if the worker is likely to have it."""
+        """Return the given directory, otherwise the caller's if the worker probably has it."""
         if self.no_cwd or not (local or self.cwd):
             return None
         try:
@@ -60,7 +60,7 @@ class DirectoryOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What can be said about a job beside its command."""
+    """The options of a job."""
 
     name: Annotated[str | None, typer.Option(metavar="TEXT", help="name of the job, for `ls --name`")] = None
     tag: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="label, for `ls --tag`. May be repeated")] = None
@@ -159,7 +159,7 @@ class JobOptions:
     ] = None
 
     def body(self, words: Sequence[str], cwd: str | None) -> dict[str, Any]:
-        """Return the body of `POST /jobs`; what was not given is left to the API's defaults."""
+        """Return the body of `POST /jobs`; options not given use the API's defaults."""
         fields = {
             **command_fields(words),
             "array": self._array(),
@@ -233,17 +233,17 @@ def _one_of(option: str, text: str | None, choices: Sequence[str]) -> str | None
 
 
 def command_fields(words: Sequence[str]) -> dict[str, Any]:
-    """Return `command` for one word (the shell takes it apart), `argv` for several."""
+    """Return `command` for one word (parsed by the shell), `argv` for several."""
     return {"command": words[0]} if len(words) == 1 else {"argv": list(words)}
 
 
 def expand_ids(ids: Iterable[str]) -> list[str]:
-    """Return the ids with each `-` replaced by those on stdin, separated by white space."""
+    """Return the ids, each `-` replaced by the whitespace-separated ids on stdin."""
     return [found for item in ids for found in (sys.stdin.read().split() if item == "-" else [item])]
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return the length of time given to an option."""
+    """Return the duration given to an option."""
     try:
         return parse_duration(text)  # type: ignore[no-any-return]  # it is a number
     except ValueError as error:
@@ -304,7 +304,7 @@ def moment(option: str, text: str | None) -> str | None:
 
 
 def _moment(option: str, text: str | None) -> str | float | None:
-    """Return the time given to an option as RFC 3339, or the seconds of a length of time."""
+    """Return the time given to an option as RFC 3339, or the seconds of a duration."""
     try:
         return moment(option, text)
     except typer.BadParameter:

@@ -1,4 +1,4 @@
-"""Commands about the whole: health."""
+"""Commands about the system: health."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from workron.client.documents import HealthDoc, ServerDoc
 
 @spread
 def health(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Show how the API, its Redis and the reaper are."""
+    """Show the health of the API, its Redis and the reaper."""
     with connect(api) as client:
         print_document(client.health(), output, _print_health)
 

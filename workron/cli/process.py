@@ -1,4 +1,4 @@
-"""Commands that start processes (up, api, worker, reaper), the tour, and what they are set to."""
+"""Commands that start processes (up, api, worker, reaper), the demo, and `config`."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +40,7 @@ def worker(
         ),
     ] = False,
 ) -> int:
-    """Start one worker. A stop signal drains it: no new job starts, its jobs finish, and it exits with 0."""
+    """Start one worker. A stop signal drains it: it starts no more jobs, lets its jobs finish, and exits with 0."""
     if max_jobs is not None and max_jobs < 1:
         raise typer.BadParameter("must be at least 1", param_hint="--max-jobs")
     from workers.limits import Limits
@@ -50,21 +50,21 @@ def worker(
 
 
 def reaper(ctx: typer.Context) -> int:
-    """Start one reaper: it takes back what dead workers held."""
+    """Start one reaper: it recovers the jobs of lost workers."""
     from reaper.main import run
 
     return run(settings_of(ctx))
 
 
 def demo() -> int:
-    """See it recover from a crash: a tour of half a minute that cleans up after itself."""
+    """Run a tour of half a minute: a job recovers from a crash. It cleans up after itself."""
     from workron.cli.demo import run
 
     return run()
 
 
 def show_config(ctx: typer.Context, output: FormatOption = Format.TABLE) -> None:
-    """Show every setting in force and where it comes from; secrets are masked."""
+    """Show all settings in force and their sources; secrets are masked."""
     from workron.cli.config import explain
 
     _tell_of_unknown_variables()
@@ -92,7 +92,7 @@ def _tell_of_unknown_variables() -> None:
 
 
 def _from_the_api_if_named(settings: "Settings") -> "Settings":
-    """Take WORKRON_URL where neither Redis nor an API is set, and the key of an API on this machine if none is."""
+    """Default to WORKRON_URL if neither Redis nor an API is set, and to the key of an API on this machine."""
     from pydantic import SecretStr
 
     from workron.cli.connect import locate

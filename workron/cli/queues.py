@@ -43,7 +43,7 @@ def _count(status: str, rank: int) -> Column:
 
 
 def _limits(queue: Mapping[str, Any]) -> str:
-    """What is set for a queue, in words: `paused, 3 run, 10/1m start, 500 wait`."""
+    """Return the settings of a queue as text: `paused, 3 run, 10/1m start, 500 wait`."""
     rate = queue.get("rate")
     limits = (
         ("paused", queue.get("paused")),
@@ -63,7 +63,7 @@ QUEUES: Final = (
 
 @spread
 def queues(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """List queues with their jobs in each status, and what is set for them."""
+    """List queues with their settings and the number of jobs in each status."""
     with connect(api) as client:
         if not print_table(client.queues(), output, QUEUES):
             notice("no queues yet")
@@ -84,7 +84,7 @@ def set_queue(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Limit a queue. Beyond --max-pending submissions are refused for a while; the other limits let jobs wait."""
+    """Limit a queue. Over --max-pending submissions are rejected; with the other limits jobs wait."""
     change: dict[str, Any] = {}
     for name, option, text in (
         ("max_pending", "--max-pending", max_pending),
@@ -102,13 +102,13 @@ def set_queue(
 
 @spread
 def pause(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
-    """Start no more jobs of queues; what runs goes on."""
+    """Pause queues: no more jobs start; running jobs continue."""
     return _act("pause", names, output, api)
 
 
 @spread
 def resume(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
-    """Start jobs of queues again."""
+    """Resume queues: their jobs start again."""
     return _act("resume", names, output, api)
 
 
@@ -122,7 +122,7 @@ def purge(queue: Queue, *, output: FormatOption = Format.TABLE, api: ApiOptions)
 
 @spread
 def remove(queue: Queue, *, api: ApiOptions) -> None:
-    """Forget a queue that holds no jobs, and what was set for it."""
+    """Delete an empty queue and its settings."""
     with connect(api) as client:
         client.delete_queue(queue)
 

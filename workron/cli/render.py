@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How data is printed."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -34,7 +34,7 @@ FormatOption = Annotated[
 
 _GAP: Final = 2
 _LEAST: Final = 10
-"""A flexible column is never narrower than this, unless its content is."""
+"""Minimum width of a flexible column, unless its content is narrower."""
 _NO_LIMIT: Final = 100_000
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STATUS_STYLES: Final = {
@@ -51,7 +51,7 @@ _STATUS_STYLES: Final = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `rank` 0 is always shown; of the others, the highest goes first where room is scarce."""
+    """A column: `rank` 0 is always shown; of the others, the highest is dropped first on narrow terminals."""
 
     title: str
     cell: Callable[[Any], str]
@@ -73,7 +73,7 @@ def console() -> "Console":
 
     class Console(console.Console):
         def on_broken_pipe(self) -> None:
-            """Leave it to the one place that ends all commands alike."""
+            """Raise BrokenPipeError, which is handled for all commands in one place."""
             raise BrokenPipeError
 
     terminal = sys.stdout.isatty()
@@ -89,7 +89,7 @@ def console() -> "Console":
 
 
 def print_table(documents: Iterable[Any], form: Format, columns: Sequence[Column]) -> int:
-    """Print documents as a table, or as JSON, lines of it as the documents come; return how many there were."""
+    """Print documents as a table, JSON, or JSON lines as they arrive; return their number."""
     if form is Format.JSONL:
         count = 0
         for count, document in enumerate(documents, 1):  # noqa: B007 - counts what was shown, also behind the loop
@@ -112,7 +112,7 @@ def print_document(document: Mapping[str, Any], form: Format, card: Callable[[An
 
 
 def print_card(heading: str, style: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Print a heading and, below it, labels with their values; empty values are left out."""
+    """Print a heading, followed by labels with their values; skip empty values."""
     from rich.text import Text
 
     print_styled(printable(heading), style or "bold")
@@ -133,7 +133,7 @@ def print_styled(line: str, style: str) -> None:
 
 
 def _encode(document: object, indent: int | None = None) -> str:
-    """Return JSON in which nothing can steer a terminal."""
+    """Return JSON without control characters for a terminal."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     text = json.dumps(document, ensure_ascii=not unicode, indent=indent)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -160,7 +160,7 @@ def _print_rows(documents: Sequence[Mapping[str, Any]], columns: Sequence[Column
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return the width of each column, 0 for those left out: empty ones, and the least important."""
+    """Return the width of each column; 0 for dropped ones: empty columns and the least important."""
     from rich.cells import cell_len
 
     widths = [

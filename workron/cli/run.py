@@ -1,4 +1,4 @@
-"""`workron run`: a command run elsewhere, as if it ran here."""
+"""`workron run`: run a command on a worker as if it ran locally."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workron.client import Client
 
 _ATTEMPTS = 1
-"""Whoever waits for the command sees it fail, and decides; `--max-attempts` says otherwise."""
+"""One attempt, as the user sees a failure and decides; `--max-attempts` overrides it."""
 _SIGNALLED = 128
 
 
@@ -24,9 +24,9 @@ _SIGNALLED = 128
 def run(words: Words, job: JobOptions, where: DirectoryOptions, api: ApiOptions) -> int:
     """Submit a command, stream its output and leave with its exit code.
 
-    A command that a signal ended gives 128 + the signal's number. If there is no exit code (workron failed, the
-    worker died, the job was cancelled before it started …) it is 125. Ctrl-C leaves the job running. It gets
-    one attempt unless --max-attempts says otherwise.
+    A command killed by a signal gives 128 + the signal's number. Without an exit code (workron failed, the
+    worker died, the job was cancelled before it started …) it is 125. Ctrl-C leaves the job running. The job has
+    one attempt unless --max-attempts is given.
     """
     try:
         endpoint = locate(api.url)

@@ -105,35 +105,35 @@ def ls(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
 
 @spread
 def show(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Show a schedule: its next runs, and what became of the last ones."""
+    """Show a schedule with its next and its latest runs."""
     with connect(api) as client:
         print_document(client.schedule(name), output, _print_schedule)
 
 
 @spread
 def rm(name: Name, *, api: ApiOptions) -> None:
-    """Delete a schedule; jobs that it has started go on."""
+    """Delete a schedule; jobs it has started continue."""
     with connect(api) as client:
         client.delete_schedule(name)
 
 
 @spread
 def run(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Start it once now; print the id of its job or workflow."""
+    """Start a run now; print the id of its job or workflow."""
     with connect(api) as client:
         print_document(client.run_schedule(name), output, _print_run)
 
 
 @spread
 def pause(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Let a schedule fire no more until it is resumed."""
+    """Pause a schedule."""
     with connect(api) as client:
         print_document(client.pause_schedule(name), output, _print_schedule)
 
 
 @spread
 def resume(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
-    """Let a schedule fire again, from now on."""
+    """Resume a schedule from now on."""
     with connect(api) as client:
         print_document(client.resume_schedule(name), output, _print_schedule)
 

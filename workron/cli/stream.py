@@ -1,4 +1,4 @@
-"""Staying with a job: wait for its end, pass its output on as it comes."""
+"""Following a job: wait for its end, copy its output as it is written."""
 
 import math
 import sys
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
 FROM_THE_BEGINNING: Final = "0:0"
-"""The position before all output of a job that is kept."""
+"""The position before all stored output of a job."""
 _LONG_POLL_S: Final = 30.0
 _PACE_S: Final = 1.0
-"""Least time between the beginnings of two streams."""
+"""Minimum interval between the starts of two streams."""
 _RESET: Final = b"\x1b[0m"
 
 
 class OutputSink:
-    """Stdout for the output of commands; on a terminal it may colour and print, but not steer."""
+    """Stdout for the output of commands; on a terminal, only colours of its control sequences are kept."""
 
     def __init__(self) -> None:
         self._filter = TerminalFilter() if sys.stdout.isatty() else None
@@ -48,7 +48,7 @@ class OutputSink:
 
 
 def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> JobDoc:
-    """Return the job once it has ended; CliError if `deadline`, on the monotonic clock, comes first."""
+    """Return the job once it has ended; raise CliError after `deadline` on the monotonic clock."""
     while True:
         left_s = max(0.0, deadline - time.monotonic())
         job = client.job(job_id, wait_s=min(_LONG_POLL_S, left_s))
@@ -60,10 +60,10 @@ def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> J
 
 
 def follow(client: "Client", job_id: str, sink: OutputSink, position: str | None = None) -> JobDoc:
-    """Pass on output as it comes, from a position on; return the job once it has ended and all was passed on.
+    """Copy output as it is written, from a position on; return the job once it has ended and all was copied.
 
-    Without a position it begins with the latest attempt. A stream that breaks off, because the API stops, the
-    connection breaks or nothing comes for long, is opened again where it was left.
+    Without a position it begins with the latest attempt. A broken stream (the API stops, the
+    connection breaks or is silent for long) is reopened at the last position.
     """
     client.job(job_id)
     client.persist()

@@ -1,4 +1,4 @@
-"""Commands about workers: see them, have them drained."""
+"""Commands about workers: list and drain them."""
 
 import time
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def workers(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """List workers: those that live, and those lost within the last hour."""
+    """List live workers, and those lost within the last hour."""
     with connect(api) as client:
         if worker is not None:
             print_document(client.worker(worker), output, _print_worker)
@@ -93,10 +93,10 @@ def drain(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Have workers claim no more, let their jobs finish, and end.
+    """Drain workers: they claim no more jobs, let their jobs finish, and stop.
 
-    Jobs that still run when the time is over are stopped and given back: another worker runs them. What a supervisor
-    starts again, as `up` and containers do, is a new worker.
+    Jobs still running after the timeout are stopped and released: another worker runs them. A worker restarted by a
+    supervisor, such as `up` or a container, is a new worker.
     """
     timeout_s = seconds("--timeout", timeout)
     with connect(api) as client:
@@ -113,7 +113,7 @@ def drain(
 
 
 def _has_gone(client: "Client", worker_id: str) -> bool:
-    """Wait until a worker has ended; whether it did so by itself."""
+    """Wait until a worker has stopped; return whether it stopped by itself."""
     client.persist()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Commands about workflows: submit a file, show how one stands."""
+"""Commands about workflows: submit, show, extend and cancel them."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workron.client import Client
 
 _LOOK_S: Final = 10.0
-"""While waiting, the counts are looked at so often, or whenever the job waited for has ended."""
+"""Interval of checking the counts while waiting; the end of the awaited job triggers a check, too."""
 
 
 @spread
@@ -38,7 +38,7 @@ def submit(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> int:
-    """Submit the jobs of a JSON, YAML or TOML file, all or none; print the id of the workflow."""
+    """Submit the jobs of a JSON, YAML or TOML file, all or nothing; print the id of the workflow."""
     document = read(file)
     endpoint = locate(api.url)
     place(document, where.chosen(local=endpoint.is_local))
@@ -83,7 +83,7 @@ def add(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Add the jobs of a file to a workflow that has not ended, all or none; print their ids."""
+    """Add the jobs of a file to an unfinished workflow, all or nothing; print their ids."""
     if to is None:
         raise typer.BadParameter("set --to: this is not a job of a workflow", param_hint="--to")
     document = read(file)
@@ -107,13 +107,13 @@ def cancel(
     output: FormatOption = Format.TABLE,
     api: ApiOptions,
 ) -> None:
-    """Cancel all jobs of a workflow that have not ended; running commands are stopped, a final job still runs."""
+    """Cancel all unfinished jobs of a workflow; running commands are stopped, a final job still runs."""
     with connect(api) as client:
         print_document(client.cancel_workflow(workflow_id), output, _print_workflow)
 
 
 def read(file: str) -> dict[str, Any]:
-    """Return the workflow of a file, or of stdin."""
+    """Return the workflow in a file or on stdin."""
     from workron.client import workflow_file
 
     if file == "-":
@@ -134,7 +134,7 @@ def _text(data: bytes, source: str) -> str:
 
 
 def place(document: dict[str, Any], base: str | None) -> None:
-    """Give the jobs that name no directory this one; a relative one starts from it."""
+    """Set the directory of jobs without one, and resolve relative ones against it."""
     if base is None:
         return
     for job in document["jobs"]:

@@ -1,4 +1,4 @@
-"""How a client talks to the API: requests are repeated through an outage, error answers become exceptions."""
+"""A client's transport: retries requests through an outage, turns error responses into exceptions."""
 
 import math
 import random
@@ -17,16 +17,16 @@ from workron.models.output_stream import CONTENT_TYPE, Event, read_events
 
 PATIENCE_S: Final = 60.0
 ANSWER_S: Final = 30.0
-"""How long an answer may take, beyond the wait that was asked for."""
+"""Timeout of a response, in addition to the requested wait."""
 _SILENCE_S: Final = 60.0
-"""After so long without a byte a followed stream is opened again: the API says more often that it is there."""
+"""A followed stream is reopened after this silence: the API sends keep-alives more often."""
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _AWAY: Final = frozenset({429, 502, 503, 504})
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether this URL points to the machine we are on."""
+    """Return whether this URL points to this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -35,7 +35,7 @@ def is_loopback(url: str) -> bool:
 
 
 class _TryFailedError(Exception):
-    """Nothing came of one try; the next one makes sense after `pause_s`, unless this is final."""
+    """A failed try; the next one is due after `pause_s`, unless this one is final."""
 
     def __init__(self, error: WorkronError, *, pause_s: float | None = None, final: bool = False) -> None:
         super().__init__(error)
@@ -69,7 +69,7 @@ class Transport:
         self._http.close()
 
     def document(self, method: str, path: str, **parts: Any) -> Any:
-        """Return the JSON document that the API answers, None if it has nothing to say (204)."""
+        """Return the JSON document of the response, None for 204."""
         response = self._send(self._http.build_request(method, path, **parts))
         if response.status_code == 204:
             return None
@@ -79,7 +79,7 @@ class Transport:
             raise self._not_ours(response) from None
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of the answer as they come."""
+        """Yield the bytes of the response as they arrive."""
         response = self._send(self._http.build_request("GET", path), stream=True)
         try:
             yield from response.iter_bytes()
@@ -89,7 +89,7 @@ class Transport:
             response.close()
 
     def events(self, path: str, params: Mapping[str, str]) -> Iterator[Event]:
-        """Yield the events of the answer as they come; a stream that breaks off ends quietly."""
+        """Yield the events of the response as they arrive; a broken stream ends quietly."""
         headers, timeout = {"Accept": CONTENT_TYPE}, httpx2.Timeout(ANSWER_S, read=_SILENCE_S)
         asking = self._http.build_request("GET", path, params=params, headers=headers, timeout=timeout)
         response = self._send(asking, stream=True)
@@ -105,7 +105,7 @@ class Transport:
             response.close()
 
     def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
-        """Send until there is an answer or patience ends; raise an answer that is an error."""
+        """Send until there is a response or patience ends; raise error responses."""
         began_at, backoff_s, told = time.monotonic(), _FIRST_PAUSE_S, ""
         while True:
             try:
@@ -168,14 +168,14 @@ class Transport:
         return ApiUnreachable(f"can't reach the API at {self.url}: {cause_of(error)}")
 
     def _notices(self, error: WorkronError) -> tuple[str, str]:
-        """What to say when this begins, and when it is over."""
+        """Messages for the begin and the end of this failure."""
         if _is_full(error):
             return f"{error}; waiting for room{_for_how_long(self._room_patience_s)}", "room available"
         return f"{error}; retrying{_for_how_long(self.patience_s)}", f"{self.url} is available again"
 
 
 def _jittered(backoff_s: float, retry_after_s: float | None) -> float:
-    """Return how long to wait: never less than the API asks for, and not all clients at once."""
+    """Return the pause before a retry: at least what the API asks for, with jitter."""
     if retry_after_s is None:
         return backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
     return retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311 - jitter, not a secret
@@ -186,26 +186,26 @@ def _for_how_long(patience_s: float) -> str:
 
 
 def _is_full(error: WorkronError) -> bool:
-    """Tell whether there is no room for new work, in a queue or in Redis' memory."""
+    """Return whether there is no room for new work, in a queue or in Redis' memory."""
     return isinstance(error, ApiProblem) and error.slug in {"queue-full", "store-full"}
 
 
 def _never_fits(error: WorkronError) -> bool:
-    """Tell whether a submission is larger than the limit, so that there never is room for it."""
+    """Return whether a submission exceeds the limit, so that it can never fit."""
     return (
         isinstance(error, ApiProblem) and error.slug == "queue-full" and error.members["size"] > error.members["limit"]
     )
 
 
 def _is_final(error: BaseException) -> bool:
-    """Tell whether trying again is pointless: unknown host, certificate refused, URL wrong."""
+    """Return whether a retry is pointless: unknown host, certificate rejected, invalid URL."""
     if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
         return True
     return any(isinstance(cause, (socket.gaierror, ssl.SSLError)) for cause in _chain(error))
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the operating system's words where there are any, e.g. `connection refused`."""
+    """Return the operating system's message if there is one, e.g. `connection refused`."""
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower()
@@ -224,7 +224,7 @@ def _retry_after_s(response: httpx2.Response) -> float | None:
 
 
 def _decode_problem(response: httpx2.Response) -> ApiProblem:
-    """Return the error that the answer tells, in one line; faults of fields are told with their place."""
+    """Return the error of the response in one line; field errors with their location."""
     document = response.json()
     slug = str(document.get("type", "")).rpartition("/")[2]
     message = str(document.get("detail") or document.get("title") or response.reason_phrase)

@@ -1,4 +1,4 @@
-"""Workflow files: JSON, YAML or TOML that holds the body of `POST /workflows`."""
+"""Workflow files: the body of `POST /workflows` as JSON, YAML or TOML."""
 
 import json
 import tomllib
@@ -10,9 +10,9 @@ from workron.errors import InvalidRequest
 
 
 def parse(text: str, suffix: str, *, source: str) -> dict[str, Any]:
-    """Return the document in the text; `suffix` tells its format, `source` names it in errors.
+    """Return the document in the text; `suffix` gives its format, `source` names it in errors.
 
-    Without a suffix (stdin), text that starts with `{` is JSON and any other is YAML.
+    Without a suffix (stdin), text that starts with `{` is JSON, any other text is YAML.
     """
     kind = suffix.lower() or (".json" if text.lstrip().startswith("{") else ".yaml")
     if kind not in _PARSERS:
@@ -29,7 +29,7 @@ def parse(text: str, suffix: str, *, source: str) -> dict[str, Any]:
 
 
 class _FileError(Exception):
-    """What is wrong with the file, without its name."""
+    """An error in the file, without its name."""
 
 
 def _parse_json(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""The tour itself: submit a workflow, kill the worker of a job, see the job recover."""
+"""The tour: submit a workflow, kill the worker of a job, and watch the job recover."""
 
 import asyncio
 import os
@@ -30,22 +30,22 @@ numbers ┼─ sum-2 ─┼ total
 """
 _VICTIM: Final = "sum-1"
 _MIDDLE_S: Final = 4.0
-"""The victim's command, which takes 10 s, has run for so long when its worker is killed."""
+"""Runtime of the victim's command when its worker is killed; it takes 10 s."""
 _LOOK_S: Final = 0.1
 _GLANCE_S: Final = 0.002
 _PATIENCE_S: Final = 60.0
 
 
 class TourFailed(WorkronError):
-    """The tour did not go as it should; the message says where it ended."""
+    """The tour failed; the message says where."""
 
 
 class _Interrupted(Exception):
-    """The user has seen enough."""
+    """The user has interrupted the tour."""
 
 
 class _Attempt(NamedTuple):
-    """What the victim's command says of itself; attempt and fence stand in its environment."""
+    """The victim's command prints its attempt, fence and pid; it has them in its environment."""
 
     number: int
     fence: int
@@ -54,7 +54,7 @@ class _Attempt(NamedTuple):
 
 
 def run() -> int:
-    """Make the tour; returns the exit code."""
+    """Run the tour; return the exit code."""
     try:
         return asyncio.run(_run())
     except (_Interrupted, KeyboardInterrupt):
@@ -98,7 +98,7 @@ def _introduce(screen: Screen) -> None:
 
 def _say_goodbye(screen: Screen) -> None:
     workron = "uv run workron" if "UV_RUN_RECURSION_DEPTH" in os.environ else "workron"
-    screen.step("Go on", "Start one that stays, and give it something to do from another terminal.")
+    screen.step("Go on", "Start a permanent one, and give it work from another terminal.")
     screen.command(f"{workron} up")
     screen.command(f"{workron} run -- echo hello")
     screen.gap()
@@ -115,7 +115,7 @@ class Tour:
         self._workflow_id = ""
 
     async def make(self) -> None:
-        """Go through all steps; TourFailed, or what the client raises, if one does not work."""
+        """Run all steps; raise TourFailed, or an error of the client, if one fails."""
         self._invite()
         await self._pause(self._screen.reading_s)
         self._submit()
@@ -126,12 +126,12 @@ class Tour:
 
     def _invite(self) -> None:
         (self._stack.home / _WORKFLOW.name).write_bytes(_WORKFLOW.read_bytes())
-        self._screen.say("Until the end, what follows can be typed in a second terminal, after this:")
+        self._screen.say("Until the end, you can type the commands in a second terminal, after this:")
         self._screen.command(f"cd {self._stack.home} && . ./env")
 
     def _submit(self) -> None:
         screen = self._screen
-        screen.step("Submit", "Five jobs, stored all or none; each one waits for those it depends on.")
+        screen.step("Submit", "Five jobs, stored all or nothing; each waits for its dependencies.")
         screen.picture(_PICTURE)
         screen.command(f"workron workflow submit {_WORKFLOW.name}")
         document = workflow_file.parse(_WORKFLOW.read_text("utf-8"), _WORKFLOW.suffix, source=_WORKFLOW.name)
@@ -139,7 +139,7 @@ class Tour:
             job["cwd"] = str(self._stack.home)
         began_s = time.monotonic()
         self._workflow_id = self._client.submit_workflow(document)["id"]
-        screen.done(f"Accepted after {_since(began_s)}, and on disk: whatever dies now, each one will end.")
+        screen.done(f"Accepted after {_since(began_s)}, and on disk: all of them will run, whatever crashes.")
         screen.command(f"workron workflow show {self._workflow_id}")
 
     async def _run(self) -> _Attempt:
@@ -153,7 +153,7 @@ class Tour:
         return attempt
 
     async def _kill(self, attempt: _Attempt) -> datetime:
-        """Kill the victim's worker; returns when."""
+        """Kill the victim's worker; return the time."""
         screen = self._screen
         screen.step("Kill", f"The worker that runs {_VICTIM} gets the signal that no process can catch.")
         job, pids = self._look()[_VICTIM], {worker["id"]: worker["pid"] for worker in self._client.workers()}
@@ -175,7 +175,7 @@ class Tour:
 
     async def _recover(self, first: _Attempt, killed_at: datetime) -> None:
         screen = self._screen
-        screen.step("Recover", "Nobody renews the lease now; once it ends, the reaper takes the job back.")
+        screen.step("Recover", "The lease is no longer renewed; when it expires, the reaper recovers the job.")
         jobs = await self._until(f"{_VICTIM} runs again", lambda jobs: _runs_again(jobs[_VICTIM], first.number))
         job = jobs[_VICTIM]
         noticed_s = (moments.parse(job["started_at"] or "") - killed_at).total_seconds()
@@ -183,7 +183,7 @@ class Tour:
         second = await self._says(job)
         if second.fence <= first.fence:
             raise TourFailed(f"the fence did not grow: {first.fence}, then {second.fence}")
-        screen.say("The fence has grown: a late word from the first attempt would be refused.")
+        screen.say("The fence has grown: a late report of the first attempt would be rejected.")
 
     async def _finish(self) -> None:
         screen = self._screen
@@ -201,7 +201,7 @@ class Tour:
         return f"{done}; of {attempts} attempts {failed} failed, {lost} lost its worker."
 
     async def _says(self, job: JobDoc) -> _Attempt:
-        """Return what the command of this attempt says of itself, and show it."""
+        """Return what the command of this attempt printed, and show it."""
         pattern = re.compile(rf"attempt ({job['attempts']}), fence (\d+), pid (\d+)\n")
         await self._until(f"{_VICTIM} says something", lambda _: pattern.match(self._output(job)) is not None)
         found = pattern.match(self._output(job))
@@ -216,7 +216,7 @@ class Tour:
         return b"".join(self._client.output(job["id"])).decode(errors="replace")
 
     async def _until(self, what: str, condition: Callable[[Jobs], bool]) -> Jobs:
-        """Show the jobs until the condition holds for them."""
+        """Show the jobs until the condition is true."""
         give_up_at_s = time.monotonic() + _PATIENCE_S
         while not condition(jobs := self._look()):
             if time.monotonic() > give_up_at_s:
@@ -240,7 +240,7 @@ def _runs_again(job: JobDoc, attempt: int) -> bool:
 
 
 def _heir(lost: str, worker: str | None) -> str:
-    """Return how this worker is related to the lost one: `up` starts a new one in its place."""
+    """Return how this worker relates to the lost one, which `up` replaces."""
     same = str(worker).rpartition("-")[0] == lost.rpartition("-")[0]
     return f"{'its replacement' if same else 'the other one'}, {worker},"
 
