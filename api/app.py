@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: routes, gate and error answers put together."""
+"""The HTTP API as an ASGI application: routes, gate and error responses."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -40,9 +40,9 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "
 
 
 def create_app(store: "Store", settings: Settings, api_key: str | None) -> DocumentedApi:
-    """Build the application; `api_key` None means that no key is demanded.
+    """Build the application; with `api_key` None no key is required.
 
-    `app.state.context.stopping` is to be set when the server begins to stop: it ends what is parked or streaming.
+    Set `app.state.context.stopping` when the server begins to stop: it ends parked and streaming requests.
     """
     app = DocumentedApi(
         key_required=api_key is not None,
@@ -69,7 +69,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Turn an expected exception into its answer; the gate answers all others."""
+    """Return the response to an expected exception; the gate handles all others."""
     if isinstance(error, StoreUnavailable):
         context_of(request).outages.failed(error)
     if isinstance(error, UniqueConflict):
@@ -93,9 +93,9 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Return what the path takes, over all its routes: Starlette's own header names those of the first one only.
+    """Return the allowed methods of a path over all its routes; Starlette's header has those of the first route only.
 
-    Where several patterns fit, as `/jobs/bulk` and `/jobs/{job_id}`, the one with the fewest parameters is meant.
+    If several patterns match, as `/jobs/bulk` and `/jobs/{job_id}`, the one with the fewest parameters counts.
     """
     parameters = {
         method: len(child_scope["path_params"])

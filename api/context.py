@@ -1,4 +1,4 @@
-"""What a route needs beside its request: the store, the settings, and whether the server is stopping."""
+"""The context of routes: the store, the settings, and whether the server is stopping."""
 
 import asyncio
 import time
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Context:
-    """Made once per application; `stopping` is set when the server is told to stop."""
+    """Created once per application; `stopping` is set when the server begins to stop."""
 
     def __init__(self, store: "Store", settings: Settings, ring: Ring | None = None) -> None:
         self.ring: Final = ring
-        """The keys; None if none is demanded."""
+        """The API keys; None if no key is required."""
         self.store: Final = store
         self.settings: Final = settings
         self.stopping: Final = asyncio.Event()
@@ -40,16 +40,16 @@ class Context:
         self.cancels: Final = CancelBoard(self.parking.source, self.stopping, self.outages)
 
     async def aclose(self) -> None:
-        """End what listens to the store; the store itself is its owner's."""
+        """Stop all listeners of the store; the owner closes the store itself."""
         await self.cancels.aclose()
         await self.parking.aclose()
         await self.trail.aclose()
         await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return what `work` returns; None, and `work` is given up, if the client leaves or the server stops first.
+        """Return the result of `work`; cancel it and return None if the client disconnects or the server stops first.
 
-        Unauthorized if the client's key is over by then.
+        Raises Unauthorized if the client's key has been revoked or has expired by then.
         """
         working = asyncio.create_task(work)
         others = (asyncio.create_task(self.stopping.wait()), asyncio.create_task(client_left(request)))

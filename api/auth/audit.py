@@ -1,7 +1,7 @@
-"""The record of what people do, as the API writes it: behind the answers, in calls of many entries.
+"""Writes the audit log: in the background, after the responses, in batches.
 
-An entry is written within `_EVERY_S` of its answer, when the server stops at the latest; a process that dies takes
-those with it. While the store is away they wait in memory, at most `_MOST_WAITING`.
+An entry is written within `_EVERY_S` of its response, at the latest when the server stops; a crashed process loses
+its pending entries. While the store is unavailable they wait in memory, at most `_MOST_WAITING`.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ _LONGEST: Final = 200
 _MOST_TARGETS: Final = 10
 
 Entry = tuple[float, Sequence[str | int]]
-"""When it was, by this process's clock, and what the store is told beside that."""
+"""The time on this process's clock, and the other fields."""
 
 
 class Trail:
-    """What is still to be written; `most` entries are kept in the store, none if it is 0."""
+    """Buffers and writes entries; the store keeps `most` of them, none if it is 0."""
 
     def __init__(self, store: "Store", most: int, outages: OutageWatch) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class Trail:
         self._refused = False
 
     def note(self, asked: Asked, status: int, client: tuple[str, int] | None) -> None:
-        """Have a request written down that was answered with this status, or 0: not at all."""
+        """Queue the entry of a request with this response status; 0: no response."""
         if not self._most:
             return
         caller, shown = asked.caller, asked.targets[:_MOST_TARGETS]
@@ -72,7 +72,7 @@ class Trail:
             pause_s = _AGAIN_S if not written else 0.0 if many else _EVERY_S
 
     async def _write(self) -> bool:
-        """Write the oldest entries; returns False if they have to wait."""
+        """Write the oldest entries; return False if they have to wait."""
         together = list(islice(self._waiting, MOST_AT_ONCE))
         now_s = time.monotonic()
         entries: list[Any] = [(int((now_s - at_s) * 1000), *words) for at_s, words in together]
@@ -94,7 +94,7 @@ class Trail:
         return True
 
     async def aclose(self) -> None:
-        """Write what is left, if the store takes it."""
+        """Write the remaining entries, if the store is available."""
         self._closing.set()
         if self._writing is not None:
             await self._writing

@@ -1,7 +1,7 @@
-"""Who asks: what a request's key is good for, and which of the routes' scopes it has.
+"""The caller of a request: the rights of its API key, and the scopes of routes.
 
-A route names its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` refuses who has none of them, and the OpenAPI
-document shows them. A route without that can't be made.
+A route declares its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` rejects callers without any of them, and
+the OpenAPI document shows them. A route without a declaration is an error.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from workron.store.workflow_tokens import Grant
 
 READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
 ASKED: Final = "workron.asked"
-"""Under this name the ASGI scope has what is known of a request."""
+"""Key of the request's `Call` in the ASGI scope."""
 FRESH_S: Final = 0.5
-"""For so long nobody asks again whether a key is good."""
+"""How long a caller counts as verified."""
 _EVERY: Final = frozenset(models.Scope)
 _BY_PEOPLE: Final = frozenset({SUBMIT, ADMIN})
 _CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -34,14 +34,14 @@ _DECLARED: Final = "x-scope"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever knows a key. `queues` None: all; `space`: whose Idempotency-Keys it shares."""
+    """The holder of an API key. `queues` None: all; `space`: the namespace of its Idempotency-Keys."""
 
     id: str
     name: str
     scopes: frozenset[models.Scope]
     queues: frozenset[str] | None = None
     key: str | None = None
-    """Id of the stored key, which goes with what is submitted."""
+    """Id of the stored key, recorded with submissions."""
     space: str = "default"
 
     @classmethod
@@ -51,9 +51,9 @@ class Caller:
 
     @classmethod
     def with_token(cls, grant: Grant, record: KeyRecord | None, holder: KeyRecord | None) -> "Caller":
-        """The command of a workflow's job: it may do what the key could with which the job was submitted.
+        """The command of a workflow's job: it has the rights of the key with which the job was submitted.
 
-        Not beyond the queues of the key it was claimed with, if `holder` is one: its worker is trusted with no other.
+        Limited to the queues of `holder`, the key it was claimed with, if any: its worker is trusted with no others.
         """
         scopes, queues = (_EVERY, None) if record is None else (cls.with_key(record).scopes, record.queues)
         if holder is not None and holder.queues is not None:
@@ -75,19 +75,19 @@ UNRESTRICTED: Final = Caller("none", "", _EVERY)
 
 @dataclass(slots=True)
 class Asked:
-    """A request on its way: who asks, and what is to be written down of it."""
+    """A request in progress: its caller, and its entry in the audit log."""
 
     caller: Caller
     again: Callable[[], Awaitable[Caller | None]] | None = None
-    """Finds out anew who asks; None where the key can't be over before the request is."""
+    """Authenticates the caller again; None if the key can't expire during the request."""
     looked_s: float = 0.0
-    """When that was found out, by the clock of this process."""
+    """Time of the latest verification, on this process's clock."""
     action: str | None = None
-    """Operation, if it is one that the record has."""
+    """Operation, if it belongs in the audit log."""
     targets: list[str] = field(default_factory=list)
 
     async def confirm(self) -> None:
-        """Raise Unauthorized if the key is over by now: what is done or told from here on would be so without one."""
+        """Raise Unauthorized if the key has been revoked or has expired since the request began."""
         if self.again is not None and time.monotonic() - self.looked_s > FRESH_S:
             if await self.again() is None:
                 raise Unauthorized
@@ -100,19 +100,19 @@ def caller_of(request: Request) -> Caller:
 
 
 async def confirm(request: Request) -> None:
-    """Raise Unauthorized if the key that the request came with is over by now. For who has waited."""
+    """Raise Unauthorized if the request's key has been revoked or has expired. For use after a wait."""
     asked: Asked = request.scope[ASKED]
     await asked.confirm()
 
 
 def note_targets(request: Request, *targets: str) -> None:
-    """Have the record name what was made or acted on, beside what the path names."""
+    """Add created or affected objects to the audit entry, besides those in the path."""
     asked: Asked = request.scope[ASKED]
     asked.targets += targets
 
 
 def needs(*scopes: models.Scope) -> dict[str, Any]:
-    """Declare that a route needs one of these scopes; none: not even a key."""
+    """Declare that a route requires one of these scopes; without scopes it requires no key."""
     return {_DECLARED: [scope.value for scope in scopes]}
 
 
@@ -123,7 +123,7 @@ def declared(operation: Mapping[str, Any]) -> list[str]:
 
 
 class ScopedRoute(APIRoute):
-    """A route that refuses, before its body is read, who lacks all of its scopes."""
+    """A route that rejects callers without any of its scopes before it reads the body."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -149,13 +149,13 @@ class ScopedRoute(APIRoute):
 
 
 async def _while_there(answering: Awaitable[None], receive: Receive) -> None:
-    """Answer, and give it up when the client has gone: what nobody waits for is work for nothing."""
+    """Handle the request; cancel it when the client disconnects."""
     leaving = asyncio.ensure_future(left(receive))
 
     def stop(watching: "asyncio.Task[None]") -> None:
         if (
             not watching.cancelled() and watching.exception() is None
-        ):  # not the end of the key: that is told where it matters
+        ):  # not Unauthorized: its handlers raise it where it matters
             limit.reschedule(0)
 
     try:

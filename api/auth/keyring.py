@@ -1,4 +1,4 @@
-"""How a request proves who it comes from: by the key of the API, by one of those stored, or by a job's token."""
+"""Authentication of requests: by the API's master key, a stored API key, or a job's token."""
 
 import hashlib
 import hmac
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from workron.store import Store
 
 REMEMBERED_S: Final = 4.5
-"""For so long a key is taken, or refused, as it was found: with `callers.FRESH_S`, a revoked one is good for 5 s."""
+"""How long a lookup is cached: together with `callers.FRESH_S`, a revoked key is valid for at most 5 s."""
 _MOST_REMEMBERED: Final = 2000
 _MOST_UNKNOWN: Final = 200
-"""Of ids for which there is no key: anybody may make them up, and they push out no others."""
+"""Maximum of cached unknown ids: anyone can invent them, so they must not evict real ones."""
 
 
 class KeyCheck:
-    """Compares `Authorization` headers with one key, in constant time; only the key's hash is held."""
+    """Compares `Authorization` headers with one key, in constant time; only the key's hash is in memory."""
 
     def __init__(self, api_key: str) -> None:
         self._digest = hashlib.sha256(api_key.encode()).digest()
@@ -42,9 +42,9 @@ class _Found:
 
 
 class Ring:
-    """All keys that open this API. The first one needs no store, so that it opens while that is away.
+    """All keys of this API. The master key needs no store, so that it works during an outage.
 
-    Any other is read from the store, at most once in `REMEMBERED_S`; StoreUnavailable where it can't be.
+    Other keys are read from the store, at most once per `REMEMBERED_S`; raises StoreUnavailable if that fails.
     """
 
     def __init__(self, api_key: str, store: "Store") -> None:
@@ -57,7 +57,7 @@ class Ring:
         return self._master.accepts(authorization)
 
     async def caller(self, authorization: bytes | None, method: str, path: str) -> Caller | None:
-        """Return who sends this header with what is no master key; None if nobody does, or not for this request."""
+        """Return the caller with this header if it is not the master key; None if it is invalid for this request."""
         scheme, _, credentials = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return None
@@ -97,12 +97,12 @@ class Ring:
             kept.popitem(last=False)
 
     def forget(self, key_id: str) -> None:
-        """Look a key up anew when it is used next."""
+        """Remove a key from the cache."""
         self._found.pop(key_id, None)
         self._unknown.pop(key_id, None)
 
 
 def _opened(workflow: str) -> set[tuple[str, str]]:
-    """Return what may be asked with a token: its workflow, and more jobs in it."""
+    """Return the operations allowed with a token: read its workflow and add jobs to it."""
     path = f"/workflows/{workflow}"
     return {("GET", path), ("POST", f"{path}/jobs")}

@@ -1,7 +1,7 @@
-"""What a key that is limited to queues may see and touch: the jobs of these queues, whoever submitted them.
+"""Access checks for keys that are limited to queues: they may see and change all jobs of these queues.
 
-What it may not see is not there for it (404), except where a request names a queue (403). The workflows that it may see
-are those that were submitted with it. Keys without queues pass everything here without a call to the store.
+Anything else does not exist for them (404), except if a request names a queue (403). They see the workflows that
+were submitted with them. Keys without this limit pass all checks without a call to the store.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,20 +23,20 @@ _HELD_ELSEWHERE: Final = "a job in another queue holds the unique key"
 
 
 def use_queues(caller: Caller, queues: Iterable[str]) -> None:
-    """Refuse a request that names a queue which the key does not have."""
+    """Raise Forbidden if a queue is outside the caller's queues."""
     for queue in queues:
         if not caller.sees(queue):
             raise Forbidden(f"this key has no access to the queue {queue}", queue=queue)
 
 
 def use_all_queues(caller: Caller, why: str) -> None:
-    """Refuse what concerns all queues to a key that has only some."""
+    """Raise Forbidden if the caller is limited to queues: the operation concerns all queues."""
     if caller.queues is not None:
         raise Forbidden(f"this key is limited to the queues {', '.join(sorted(caller.queues))}: {why}")
 
 
 async def submit(store: "Store", caller: Caller, jobs: Sequence[NewJob]) -> None:
-    """Refuse jobs that the key may not submit, and have the others say with which key they were."""
+    """Stamp the caller's key id on each job; raise Forbidden if a job is outside the caller's queues."""
     for job in jobs:
         job.key = caller.key
     if caller.queues is None:
@@ -56,7 +56,10 @@ async def submit(store: "Store", caller: Caller, jobs: Sequence[NewJob]) -> None
 
 
 def _own_key(caller: Caller, kind: str, mark: str, queue: str, found: str, rest: str) -> None:
-    """Keys are common to all queues: with any of them, a submitter could hold up or replace the jobs of others."""
+    """Raise Forbidden for a concurrency or unique key without the prefix of an own queue.
+
+    These keys are shared by all queues: with any of them, a submitter could block or replace jobs of others.
+    """
     if not found or not caller.sees(queue):
         like = f"{min(caller.queues or ())}{mark}{rest or queue}"
         raise Forbidden(
@@ -65,7 +68,7 @@ def _own_key(caller: Caller, kind: str, mark: str, queue: str, found: str, rest:
 
 
 def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:
-    """Return the jobs of a submission; Conflict if a unique key of it is held where the API key does not see."""
+    """Return the jobs of a submission; raise Conflict if one of its unique keys is held outside the caller's queues."""
     found = [job for job in jobs if job is not None]
     if any(not caller.sees(job.queue) for job in found):
         raise Conflict(_HELD_ELSEWHERE)
@@ -73,7 +76,7 @@ def shown(caller: Caller, jobs: Iterable[Job | None]) -> list[Job]:
 
 
 async def hidden(store: "Store", caller: Caller, error: UniqueConflict) -> Conflict:
-    """Return the error, without the job that it names if the key does not see that."""
+    """Return the error, without the job's id if it is outside the caller's queues."""
     if caller.queues is None:
         return error
     with suppress(StoreUnavailable):
@@ -84,7 +87,7 @@ async def hidden(store: "Store", caller: Caller, error: UniqueConflict) -> Confl
 
 
 async def known_names(store: "Store", caller: Caller, names: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a workflow's jobs, by name, that the key sees."""
+    """Return a workflow's jobs by name, limited to the caller's queues."""
     if caller.queues is None or not names:
         return dict(names)
     queues = await store.queues_of(list(names.values()))
@@ -93,7 +96,7 @@ async def known_names(store: "Store", caller: Caller, names: Mapping[str, str]) 
 
 
 async def told(store: "Store", caller: Caller, jobs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-    """Return those of some jobs, with their fences, that the key sees; any worker's may be asked for."""
+    """Return the (job, fence) pairs that are in the caller's queues; the request can name jobs of any worker."""
     if caller.queues is None or not jobs:
         return jobs
     queues = await store.queues_of([job_id for job_id, _ in jobs])
@@ -101,7 +104,7 @@ async def told(store: "Store", caller: Caller, jobs: Sequence[tuple[str, int]]) 
 
 
 async def see_jobs(request: Request, store: "Store", *job_ids: str) -> None:
-    """Raise NotFound for jobs that the key does not see, as if there were none."""
+    """Raise NotFound for jobs outside the caller's queues."""
     caller = caller_of(request)
     if caller.queues is None or not job_ids:
         return
@@ -111,9 +114,9 @@ async def see_jobs(request: Request, store: "Store", *job_ids: str) -> None:
 
 
 async def unseen(request: Request, store: "Store", job_ids: Iterable[str]) -> set[str]:
-    """Return those jobs of a worker's reports that the key does not see: one may have been moved since it was claimed.
+    """Return the jobs of a worker's reports that are outside the caller's queues: a job can be moved after its claim.
 
-    A job that is gone is not among them: the store has its own answer.
+    Deleted jobs are not included: the store reports them.
     """
     caller, ids = caller_of(request), list(job_ids)
     if caller.queues is None or not ids:
@@ -123,10 +126,10 @@ async def unseen(request: Request, store: "Store", job_ids: Iterable[str]) -> se
 
 
 def claimed(store: "Store", caller: Caller, claims: Iterable[Claim]) -> list[Claim]:
-    """Return what the key may be told of the claims of its request.
+    """Return the claims that the caller may see.
 
-    Those of a repeated request may be of another key's queues, if its worker and request id were guessed. And with the
-    token that comes with a workflow's job nobody is to get beyond the queues of a key that is limited to some.
+    Claims of a repeated request can be of other queues, if its worker and request id were guessed. The
+    token of a workflow's job must not give access beyond the caller's queues.
     """
     if caller.queues is None or caller.key is None:
         return list(claims)
@@ -135,7 +138,7 @@ def claimed(store: "Store", caller: Caller, claims: Iterable[Claim]) -> list[Cla
 
 
 async def see_workflow(request: Request, store: "Store", workflow_id: str) -> None:
-    """Raise NotFound for a workflow that was not submitted with this key, if the key is limited."""
+    """Raise NotFound for a workflow submitted with another key, if the caller's key is limited."""
     caller = caller_of(request)
     in_own_job = caller.space == workflow_id  # by a token of one of its jobs
     if caller.queues is not None and not in_own_job and (await store.workflow(workflow_id)).key != caller.key:
@@ -143,7 +146,7 @@ async def see_workflow(request: Request, store: "Store", workflow_id: str) -> No
 
 
 async def see_worker(store: "Store", caller: Caller, worker_id: str) -> WorkerState:
-    """Return a worker; NotFound also for one that serves queues which the key does not have."""
+    """Return a worker; raise NotFound also if it serves queues outside the caller's."""
     found = await store.worker(worker_id)
     if not all(map(caller.sees, found.info.queues)):
         raise NotFound("worker", worker_id)
@@ -151,7 +154,7 @@ async def see_worker(store: "Store", caller: Caller, worker_id: str) -> WorkerSt
 
 
 async def speak_for(store: "Store", caller: Caller, worker_id: str) -> None:
-    """Raise NotFound where a request names a worker that the key does not see; one that nobody knows may be new."""
+    """Raise NotFound if a request names a worker that is hidden from the caller; an unknown one may be new."""
     if caller.queues is not None:
         try:
             found = await store.worker(worker_id)

@@ -1,4 +1,4 @@
-"""Reading a request's body: only JSON, never more of it than the limit, parsed straight into a model."""
+"""Reads request bodies: JSON only, up to the limit, parsed directly into a model."""
 
 from typing import Final, TypeVar
 
@@ -18,9 +18,9 @@ MOST_OF_ONE: Final = 2 * 1024 * 1024
 
 
 async def read(request: Request, limit: int) -> bytes:
-    """Return the whole body; raises `TooLarge` as soon as it is known to be over `limit` bytes.
+    """Return the whole body; raise `TooLarge` as soon as it is known to exceed `limit` bytes.
 
-    What is compressed is refused (415): a few bytes could become any number.
+    Compressed bodies are rejected (415): a few bytes could expand to any number.
     """
     headers = request.headers
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -41,7 +41,7 @@ async def read(request: Request, limit: int) -> bytes:
 
 
 def require_json(request: Request) -> None:
-    """Refuse (415) what is not declared to be JSON: a web form of another site can't declare it."""
+    """Reject (415) a body not declared as JSON: a form on another site can't declare it."""
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != _JSON:
         raise HTTPException(415, f"send the body as content-type: {_JSON}")
@@ -64,7 +64,7 @@ async def required(model: type[Model], request: Request, limit: int) -> Model:
 
 
 def parse(model: type[Model], body: bytes) -> Model:
-    """Return the body as a model; raises `InvalidFields` naming the faults found, if they are not very many."""
+    """Return the body as a model; raise `InvalidFields` with the errors found, up to a limit."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -72,7 +72,7 @@ def parse(model: type[Model], body: bytes) -> Model:
 
 
 async def parse_many(model: type[Model], body: bytes) -> Model:
-    """Do the same with a body that may be large, without holding up other requests."""
+    """Do the same with a possibly large body, without blocking other requests."""
     if len(body) <= LARGE:
         return parse(model, body)
     return await in_thread(parse_large, model, body)

@@ -1,7 +1,7 @@
-"""The first thing that every request meets: Host, Origin and key, as plain ASGI.
+"""The checks before every request: Host, Origin and API key, as plain ASGI.
 
-Nothing behind it runs for a request that fails a check, whatever its method or path. It also answers HEAD where there
-is GET, turns an exception that nobody caught into a problem document, and has the record written of who did what.
+A request that fails a check goes no further, whatever its method or path. The gate also answers HEAD for routes with
+GET, turns unhandled exceptions into problem documents, and adds requests to the audit log.
 """
 
 import time
@@ -23,7 +23,7 @@ from workron.settings import Settings
 log = structlog.get_logger()
 
 OPEN_PATHS: Final = frozenset({"/", "/docs", "/openapi.json", "/livez", "/readyz"})
-"""What can be asked without a key: nothing here tells about jobs."""
+"""Paths that need no key; none of them exposes jobs."""
 
 _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorization"})
 
@@ -32,7 +32,7 @@ class Gate:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, settings: Settings, ring: Ring | None, trail: Trail) -> None:
-        """`ring` None: no key is demanded."""
+        """`ring` None: no key is required."""
         self._app = app
         self._hosts = HostList(settings)
         self._ring = ring
@@ -74,7 +74,7 @@ class Gate:
         return None
 
     async def _identify(self, scope: Scope) -> Asked | Response:
-        """Return who asks, or the answer to whom the key, or what there is in its place, does not let in."""
+        """Return the caller, or the 401/503 response if the credentials are rejected."""
         if self._ring is None:
             return Asked(UNRESTRICTED)
         if scope["path"] in OPEN_PATHS:
@@ -95,7 +95,7 @@ class Gate:
 
 
 def _while_good(receive: Receive, asked: Asked) -> Receive:
-    """Refuse a body that ends after its key: it may be sent as slowly as its client likes."""
+    """Raise Unauthorized if the key expires before the body ends: clients can send it arbitrarily slowly."""
 
     async def received() -> Message:
         message = await receive()
@@ -107,7 +107,7 @@ def _while_good(receive: Receive, asked: Asked) -> Receive:
 
 
 class _Answer:
-    """Sees with which status an answer begins; 0: not yet."""
+    """Records the status of the response; 0: not started yet."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""The Idempotency-Key of a request: a repeat is answered with what the first one did."""
+"""The Idempotency-Key of a request: a repeat returns the result of the first request."""
 
 import re
 from typing import Any, Final
@@ -35,9 +35,9 @@ def key_of(request: Request) -> str | None:
 
 
 def of(request: Request, raw: bytes) -> Idempotency | None:
-    """Return the request's key and the fingerprint of what it asks; spaces and the order of members don't matter.
+    """Return the request's key and the fingerprint of its content; whitespace and member order don't matter.
 
-    Each API key has Idempotency-Keys of its own, so have all tokens of a workflow's jobs together.
+    Each API key has its own namespace of Idempotency-Keys; the tokens of a workflow's jobs share one.
     """
     key = key_of(request)
     if key is None:

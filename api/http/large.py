@@ -1,4 +1,4 @@
-"""Large bodies and answers: worked on in a thread, in short calls into C, while the event loop goes on."""
+"""Large bodies and responses: processed in a thread, in short calls into C, so that the event loop keeps running."""
 
 import asyncio
 import gc
@@ -25,9 +25,9 @@ from workron.specs.job import MOST_JOBS, MOST_VALUES, NewJob, Value
 Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
 LARGE: Final = 64 * 1024
-"""Bytes of a body; smaller ones take less time than a thread."""
+"""Minimum size of a large body, bytes: smaller ones take less time than starting a thread."""
 MANY: Final = 500
-"""Jobs of which an answer is made in a thread, and in pieces."""
+"""Minimum number of jobs in a large response."""
 _MOST_MEMBERS: Final = 10_000
 """Of each array or object in a body, but for those that may have many."""
 _MOST_OF_ALL: Final = 50_000
@@ -36,14 +36,14 @@ one array."""
 LISTS: Final = frozenset({"results", "data", "held"})
 """What workers send of many attempts; a body has one of these."""
 _MOST_FAULTS: Final = 10_000
-"""To look at one fault takes as long as to look at all of them: 5 s for two million."""
+"""Maximum of errors: reading one from pydantic takes as long as reading all, 5 s for two million."""
 _IN_PLACE: Final = uuid4().hex
-"""What stands in a body where something large was taken out."""
+"""Placeholder in a body for a removed large part."""
 _threads: Final = ThreadPoolExecutor(2, "large")
 
 
 class PiecesResponse(Response):
-    """JSON in pieces, each sent when the client has taken most of those before it."""
+    """A JSON response in pieces, each sent when the client has read most of the previous ones."""
 
     media_type = "application/json"
 
@@ -61,14 +61,14 @@ class PiecesResponse(Response):
 
 _LONGEST_PAUSE_S: Final = 5.0
 _paused: Final[list[float]] = []
-"""Since when there are no collections, for each that has asked for it."""
+"""Start times of the active pauses of garbage collection."""
 
 
 @contextmanager
 def without_collections(*, large: bool) -> Iterator[None]:
-    """Keep garbage collection from going over very many new objects again and again: each time takes half a second.
+    """Pause garbage collection, which would repeatedly traverse very many new objects, half a second each time.
 
-    Not on and on while there always is another large body: nobody makes a pause longer that has lasted long.
+    A long pause is not extended by further large bodies.
     """
     now_s = time.monotonic()
     if not large or (_paused and now_s - _paused[0] > _LONGEST_PAUSE_S):
@@ -85,7 +85,7 @@ def without_collections(*, large: bool) -> Iterator[None]:
 
 
 async def in_thread(work: Callable[..., T], *args: Any, large: bool = True) -> T:
-    """Return what `work` returns, in a thread if it is `large`. What it calls should not hold the interpreter long."""
+    """Return the result of `work`, run in a thread if it is `large`. It should release the GIL often."""
     if not large:
         return work(*args)
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *args)
@@ -131,7 +131,7 @@ def _items_of(node: Node, item: type[BaseModel], name: str, most: int) -> list[A
 
 
 def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
-    """Validate the jobs slice by slice, and then what concerns all of them."""
+    """Validate the jobs slice by slice, then all of them together."""
     _limit(root, (), jobs)
     head = _validated(model, _replaced(root, jobs, orjson.dumps([{"command": _IN_PLACE}])), ())
     if head.jobs[0].command != _IN_PLACE:  # there were more than one of this name
@@ -145,7 +145,7 @@ def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
 
 
 def _parse_one(model: type[BaseModel], root: Node, place: tuple[str | int, ...]) -> Any:
-    """Validate one object: a job's array may have very many values."""
+    """Validate one object; a job's array can have very many values."""
     array = root.member("array") if issubclass(model, NewJob) else None
     values = array.member("values") if array is not None and not array.is_array else None
     if values is None or not values.is_array:
@@ -205,7 +205,7 @@ def _replaced(root: Node, node: Node, text: bytes) -> bytes:
 
 
 def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int | None = None) -> Any:
-    """Validate a text, which stands at a place, with a model or an adapter; `first`: where its items are in a list."""
+    """Validate the JSON text of a location with a model or an adapter; `first`: index of its first item in a list."""
     try:
         return what.validate_json(text) if isinstance(what, TypeAdapter) else what.model_validate_json(text)
     except ValidationError as error:
@@ -219,7 +219,7 @@ def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int 
 
 
 def details_of(error: ValidationError) -> list[Any]:
-    """Return the faults of a body, if they are not very many."""
+    """Return the errors of a body; raise InvalidRequest if there are too many."""
     if (number := error.error_count()) > _MOST_FAULTS:
         raise InvalidRequest(f"the body has {number:,} errors, too many to list") from None
     return list(error.errors(include_url=False, include_input=False, include_context=False))
@@ -246,7 +246,7 @@ def _values() -> TypeAdapter[list[str]]:
 
 
 def fingerprint(head: bytes, raw: bytes) -> str:
-    """Return the SHA-256 of `head` and the body; spaces and the order of members make no difference."""
+    """Return the SHA-256 of `head` and the body; whitespace and member order make no difference."""
     digest = hashlib.sha256(head)
     if len(raw) <= LARGE:
         digest.update(orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS))
@@ -257,7 +257,7 @@ def fingerprint(head: bytes, raw: bytes) -> str:
 
 
 def written_list(documents: Iterable[Mapping[str, Any]]) -> list[bytes]:
-    """Return the JSON of a list of very many documents without further pages, in pieces."""
+    """Return the JSON of a list of very many documents in pieces; there are no further pages."""
     pieces, left = [b'{"data":['], iter(documents)
     while some := list(islice(left, MANY)):
         pieces += (orjson.dumps(some)[1:-1], b",")
@@ -266,6 +266,6 @@ def written_list(documents: Iterable[Mapping[str, Any]]) -> list[bytes]:
 
 
 def release(items: list[Any]) -> None:
-    """Let go of very many objects in pieces: to free them at once holds up the event loop."""
+    """Free very many objects in pieces: freeing them at once would block the event loop."""
     while items:
         del items[-MANY:]

@@ -1,4 +1,4 @@
-"""The listening socket: one that has an answer, too, when this process may open no further file."""
+"""The listening socket: it responds even when this process is out of file descriptors."""
 
 import errno
 import os
@@ -16,15 +16,15 @@ log = structlog.get_logger()
 
 _SHORT: Final = (errno.EMFILE, errno.ENFILE)
 _QUIET_S: Final = 10.0
-"""Refusals so close to one another are one line in the log."""
+"""Interval between log lines about rejected connections."""
 _AT_ONCE_S: Final = 0.5
 
 
 class Listener(socket.socket):
-    """Refuses connections for which there is no descriptor, with 503, instead of leaving them unanswered.
+    """Answers 503 to connections without a file descriptor, instead of leaving them hanging.
 
-    For that it holds one in reserve. Without even that, asyncio tries again after a second. [It does so once for each
-    place in the backlog: 2,048 timers, each of which made 2,048 more, and a log line for each.]
+    It reserves one descriptor for that. Without it, asyncio retries after a second. [Once for each
+    entry of the backlog: 2,048 timers, each of which made 2,048 more, and a log line for each.]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -54,7 +54,7 @@ class Listener(socket.socket):
         super().close()
 
     def _refuse(self) -> bool:
-        """Answer the next connection that it can't be served; False if there is no descriptor even for that."""
+        """Answer 503 to the next connection; return False if there is no descriptor even for that."""
         self._drop_reserve()
         now_s, before_s, self._refused_s = time.monotonic(), self._refused_s, time.monotonic()
         if now_s - before_s >= _QUIET_S:

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as uvicorn speaks it, with limits for who has not shown a key yet, and for who does not read.
+"""uvicorn's HTTP/1.1 protocol, with limits for unauthenticated clients and for clients that don't read.
 
-The parser keeps whatever comes of a head, and of the fields that may follow a chunked body, from anybody; and uvicorn
-waits for the rest of a request, and keeps an answer that is not read, as long as its client likes.
+The parser keeps any amount of header and trailer fields, from any client; and uvicorn
+waits for the rest of a request, and keeps an unread response, for any time.
 """
 
 import logging
@@ -11,24 +11,24 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD: Final = 32 * 1024
-"""Also what the parser is given at a time: that may be the rest of a body and the next head."""
+"""Maximum size of a header, and of the data passed to the parser at a time."""
 MOST_FIELDS: Final = 500
-"""Of a head; each takes far more than its bytes, as long as its connection."""
+"""Maximum of header fields; each takes far more than its bytes, for the life of the connection."""
 MOST_HELD: Final = 16 * 1024 * 1024
-"""Of heads that are not whole, of all connections together."""
+"""Maximum size of incomplete headers of all connections together."""
 _FIELD_BYTES: Final = 150
 MOST_AHEAD: Final = 16
-"""Requests of a connection that wait for the answer to the one before."""
+"""Maximum of pipelined requests of a connection."""
 SLOWEST: Final = 4096
-"""Bytes that a client has to read from one look to the next."""
+"""Minimum of bytes that a client must read between two checks."""
 LOOK_EVERY_S: Final = 10.0
 QUIET_S: Final = 10.0
 MOST_LOOKS: Final = 3
-"""A connection that was found without a whole request so often in a row is closed."""
+"""Number of checks without a complete request after which a connection is closed."""
 
 
 class Seldom(logging.Filter):
-    """Lets each warning pass once in a while: whoever can connect has uvicorn write one with every request."""
+    """Rate limit of each warning: any client can trigger one with every request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Seldom(logging.Filter):
 
 
 class Heads:
-    """What all connections hold of heads that are not whole yet: with too much of it, the oldest are closed."""
+    """The incomplete headers of all connections; if they are too large, the oldest connections are closed."""
 
     def __init__(self, most: int = MOST_HELD) -> None:
         self._most = most
@@ -53,7 +53,7 @@ class Heads:
         self._sum = 0
 
     def note(self, connection: "LimitedHttp", size: int) -> None:
-        """Take notice of how much a connection holds by now."""
+        """Update the size of a connection's incomplete header."""
         before = self._held.get(connection, 0)
         if size == before:
             return
@@ -69,18 +69,18 @@ class Heads:
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """Answers 400 and closes when a head, or what follows a body, has more than `MAX_HEAD` bytes or `MOST_FIELDS`.
+    """Answers 400 and closes if a header or trailer exceeds `MAX_HEAD` bytes or `MOST_FIELDS`.
 
-    Fields behind a body are no part of the head: neither key nor host is taken from them.
+    Trailer fields are not part of the header: key and host are not read from them.
     """
 
     _moved = False
     _stuck = 0
-    """Bytes of the latest pieces in which there was neither a part of a body nor the end of a head."""
+    """Bytes received since the latest part of a body or end of a header."""
     _served: Any = None
     _looks = 0
     _unread = 0
-    """Bytes that were still to be sent at the last look."""
+    """Unsent bytes at the last check."""
     _drained = False
     _slow_looks = 0
 
@@ -106,7 +106,7 @@ class LimitedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def let_go(self) -> None:
-        """Hold nothing of a head any more, at once: the end of a connection comes later."""
+        """Release the header at once: the connection ends later."""
         self._heads.note(self, 0)
         self.headers = []
         self.scope = {}  # type: ignore[typeddict-item] # the collector comes seldom
@@ -140,9 +140,9 @@ class LimitedHttp(HttpToolsProtocol):
         return self._stuck > MAX_HEAD or len(self.headers or ()) > MOST_FIELDS
 
     def look(self) -> None:
-        """Close if the client has not sent a whole request for long, or has not read what it was sent.
+        """Close if the client has not sent a complete request, or has not read its response, for too long.
 
-        Who has had an answer and sends nothing has the time that uvicorn gives it.
+        Idle keep-alive connections have uvicorn's own timeout.
         """
         answering = self.cycle is not None and not self.cycle.response_complete
         waits = not answering and not self.pipeline and self.timeout_keep_alive_task is None

@@ -1,9 +1,9 @@
-"""Large JSON taken apart into slices of some kilobytes, without reading it whole.
+"""Splits large JSON into slices of some kilobytes, without parsing it as a whole.
 
-What parses and validates JSON holds the interpreter for as long as one call takes: half a second for ten megabytes. In
-slices, in a thread, the event loop goes on meanwhile (`api/http/large.py`). A slice holds whole members of one array or
-object; what is too large for a slice is a node of its own. Where members end is found by expressions that know texts
-and brackets only: each slice is parsed in the end, and by then what is no JSON is found.
+Parsing and validating JSON holds the GIL for the duration of a call: half a second for ten megabytes. In
+slices, in a thread, the event loop keeps running (`api/http/large.py`). A slice has whole members of one array or
+object; a member too large for a slice is a separate node. Regular expressions that know only strings
+and brackets find the ends of members: invalid JSON is found later, when each slice is parsed.
 """
 
 import re
@@ -14,10 +14,10 @@ from typing import Any, Final
 import orjson
 
 WINDOW: Final = 32 * 1024
-"""Bytes of a slice, unless one member alone has more."""
+"""Size of a slice, bytes, unless one member is larger."""
 _DEEPEST: Final = 100
 _BRACKETS: Final = 8
-"""So many levels of brackets are known to the expressions; what is deeper becomes nodes."""
+"""Nesting levels known to the regular expressions; deeper values become nodes."""
 
 
 def _nested(levels: int) -> bytes:
@@ -40,7 +40,7 @@ _SPACE: Final = re.compile(rb"\s*+")
 
 
 class NoJsonError(ValueError):
-    """What was sent is no JSON, or nested too deep."""
+    """The text is not JSON, or nested too deeply."""
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class Node:
     start: int
     end: int = 0
     name: str | None = None
-    """Its name in the object that it is a member of."""
+    """Its name in the parent object."""
     parts: "list[tuple[int, int] | Node]" = field(default_factory=list)
-    """Its members in their order: slices (from, to) of some of them, and those that are nodes."""
+    """Its members in order: slices (from, to) of several members, and nodes."""
 
     @property
     def is_array(self) -> bool:
@@ -67,7 +67,7 @@ class Node:
         return next((node for node in reversed(list(self.nodes())) if node.name == name), None)
 
     def wrapped(self, part: tuple[int, int]) -> bytes:
-        """Return a slice as an array or object of its own."""
+        """Return a slice as a separate array or object."""
         start, end = part
         return (b"[%b]" if self.is_array else b"{%b}") % self.raw[start:end]
 
@@ -84,7 +84,7 @@ _CLOSE: Final = {b"["[0]: b"]"[0], b"{"[0]: b"}"[0]}
 
 
 def take_apart(raw: bytes) -> Node:
-    """Return the array or object that this text is; NoJsonError if it is none."""
+    """Return the array or object of this text; raise NoJsonError if it is not one."""
     start = _after_space(raw, 0)
     if raw[start : start + 1] not in (b"[", b"{"):
         raise NoJsonError("not an object")
@@ -118,7 +118,7 @@ def _take(raw: bytes, start: int, name: str | None, depth: int) -> Node:
 
 
 def _take_one(node: Node, start: int, depth: int) -> int:
-    """Add the member that begins here; returns where it ends."""
+    """Add the member that begins here; return its end."""
     raw, at, name = node.raw, start, None
     if not node.is_array:
         if (named := _NAME.match(raw, at)) is None:
@@ -145,7 +145,7 @@ def _after_space(raw: bytes, at: int) -> int:
 
 
 def canonical(node: Node) -> Iterator[bytes]:
-    """Yield what `orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)` returns, piece by piece."""
+    """Yield the result of `orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)`, piece by piece."""
     if node.is_array:
         yield b"["
         for number, part in enumerate(node.parts):

@@ -1,8 +1,8 @@
-"""Claim requests that wait: a thousand of them share one inbox in Redis, and so one connection that listens to it.
+"""Waiting claim requests: all of them share one inbox in Redis, and so one listening connection.
 
-A request that finds nothing is parked in Redis under this process's inbox (see `lua/claim.lua`), which brings the name
-of its worker when there may be something; it is made again then. However it ends (answered, timed out, client gone,
-server stopping), it is parked no longer then, and what it got goes to its client or back.
+A request that finds no job is parked in Redis under this process's inbox (see `lua/claim.lua`), which receives the name
+of its worker when there may be a job; then the request is repeated. However it ends (answered, timed out, client gone,
+server stopping), it is unparked, and its claims are sent to the client or released.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from workron.store.source import RedisSource
 
 _LONGEST_PARK_S: Final = 60.0
 _MOST_LOOKS: Final = 20
-"""So often a request that does not wait looks again where a call has not seen all of a queue."""
+"""How often a non-waiting request is repeated if a call has not searched all of a queue."""
 _AGAIN_S: Final = 0.2
 
 
@@ -33,22 +33,22 @@ class Waiter:
 
     request: ClaimRequest
     repeatable: bool
-    """Its client knows the request id, and may make it again."""
+    """Whether the client chose the request id, and can repeat the request."""
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     answered: bool = False
-    """Its claims are on their way to this client, or with those of a copy to another one."""
+    """Whether its claims are being sent to this client, or with a copy of the request to another one."""
     left: bool = False
-    """The client has gone."""
+    """Whether the client has disconnected."""
     watching: asyncio.Task[None] | None = None
-    """Notices that it goes, once there is something to wait for."""
+    """Watches for the disconnect, once the request waits."""
 
     def is_copy(self, other: "Waiter") -> bool:
-        """Whether both carry the same claim request."""
+        """Return whether both carry the same claim request."""
         return other is not self and other.request.request_id == self.request.request_id
 
 
 class Parking:
-    """All claim requests of this process. Listens only while somebody waits."""
+    """All claim requests of this process. Listens only while requests are waiting."""
 
     def __init__(self, store: Store, inbox: str, stopping: asyncio.Event, outages: OutageWatch) -> None:
         self.source: Final = RedisSource(store)
@@ -57,7 +57,7 @@ class Parking:
         self._stopping = stopping
         self._outages = outages
         self._waiters: dict[str, list[Waiter]] = {}
-        """Whoever is to be answered, by worker."""
+        """Open requests, by worker."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._at_the_stop: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Parking:
     def enter(
         self, worker: str, queues: Sequence[str], limit: int, request_id: str | None, *, begins: bool = False
     ) -> Iterator[Waiter]:
-        """Hold a place for a claim request until its answer is sent or given up."""
+        """Register a claim request until its response is sent or abandoned."""
         self._loop = asyncio.get_running_loop()
         request = ClaimRequest(worker, queues, limit, request_id or ids.new_id(), inbox=self._inbox, begins=begins)
         waiter = Waiter(request, repeatable=request_id is not None)
@@ -84,7 +84,7 @@ class Parking:
                 same_worker[0].heard.set()
 
     async def claim(self, waiter: Waiter, wait_s: float, left: Callable[[], Awaitable[None]]) -> tuple[Claim, ...]:
-        """Return claims; none after `wait_s`, or when the server stops. `left` returns when the client has gone."""
+        """Return claims; none after `wait_s`, or when the server stops. `left` returns when the client disconnects."""
         if self._stopping.is_set():
             return ()
         ends_at = self._loop.time() + min(wait_s, _LONGEST_PARK_S)
@@ -100,12 +100,12 @@ class Parking:
         return await self._wait(waiter, ends_at)
 
     async def give_up(self, waiter: Waiter) -> None:
-        """Take the request back, and what it has got: its answer can't be delivered."""
+        """Release the request and its claims: the response can't be delivered."""
         if not waiter.answered and not self._copies(waiter):
             await self._end(waiter)
 
     def answered(self, waiter: Waiter) -> None:
-        """Note that the claims are on their way to the client."""
+        """Mark the claims as being sent to the client."""
         for one in (waiter, *self._copies(waiter)):
             one.answered = True
 
@@ -119,7 +119,7 @@ class Parking:
         await self.source.aclose()
 
     async def _look(self, waiter: Waiter, ends_at: float) -> Claimed:
-        """Ask the store, again while it has not seen all; parked for the rest of the time if there is nothing."""
+        """Claim from the store, until all is searched; park the request for the remaining time if there is no job."""
         looks = 0
         while True:
             waiter.heard.clear()
@@ -153,8 +153,8 @@ class Parking:
                 return claimed.claims
 
     async def _end(self, waiter: Waiter) -> None:
-        """Have the request parked no longer, and what it has got given back."""
-        with self._outages.outlasted():  # a parked one ends by itself, and the reaper finds what nobody has taken
+        """Unpark the request and release its claims."""
+        with self._outages.outlasted():  # a parked one ends by itself, and the reaper finds unused claims
             await self._store.attempts.claim(replace(waiter.request, limit=0))
 
     async def _watch(self, waiter: Waiter, left: Callable[[], Awaitable[None]]) -> None:
@@ -186,7 +186,7 @@ class Parking:
                     waiter.heard.set()
 
     async def _come_back(self) -> None:
-        """Wait until the store answers; then all look again, for what was parked may be gone."""
+        """Wait until the store is available; then repeat all requests, as parked ones may be lost."""
         while True:
             await asyncio.sleep(_AGAIN_S)
             with suppress(StoreUnavailable):
@@ -200,7 +200,7 @@ class Parking:
                 waiter.heard.set()
 
     def _note_due(self, claimed: Claimed) -> None:
-        """Have due jobs made pending in time, once for all who wait: they are woken by that."""
+        """Promote due jobs in time, once for all waiting requests, which are woken by that."""
         if not claimed.parked or claimed.next_due_in_ms is None:
             return
         due_at = self._loop.time() + claimed.next_due_in_ms / 1000
