@@ -1,4 +1,4 @@
-"""Every error that the API answers, as `application/problem+json` (RFC 9457), and which exception becomes which."""
+"""The API's error responses, as `application/problem+json` (RFC 9457), and their mapping from exceptions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from workron import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
 CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="workron"'})
-"""What stands in the head of a 401."""
+"""Headers of a 401 response."""
 _MOST_ITEMS: Final = 100
 _LONGEST_DETAIL: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of problem; `/problems/<slug>` is its stable `type`."""
+    """A problem type; `/problems/<slug>` is its stable `type`."""
 
     slug: str
     status: int
@@ -101,14 +101,14 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
 
 
 class Fault(TypedDict):
-    """One thing wrong with a request: where, and what."""
+    """One error in a request: its location and message."""
 
     loc: list[str | int]
     msg: str
 
 
 class InvalidFields(errors.InvalidRequest):
-    """The request is no JSON, or not what this operation takes."""
+    """The request is not JSON, or invalid for this operation."""
 
     def __init__(self, details: Sequence[Mapping[str, Any]]) -> None:
         self.faults = [_fault(detail) for detail in details[:_MOST_ITEMS]]
@@ -116,14 +116,14 @@ class InvalidFields(errors.InvalidRequest):
 
 
 def _fault(detail: Mapping[str, Any]) -> Fault:
-    """Return one of pydantic's errors as clients may see it: without the input, and without names of our classes."""
+    """Return one of pydantic's errors for clients: without the input, and without names of our classes."""
     loc = detail["loc"]
     place = [part for before, part in zip((None, *loc), loc, strict=False) if not _names_a_class(before, part)]
     return {"loc": place, "msg": detail["msg"].removeprefix("Value error, ")}
 
 
 def _names_a_class(before: object, part: object) -> bool:
-    """Tell whether pydantic names a member of a union here, as behind the place in `depends_on`."""
+    """Return whether pydantic names a member of a union here, as after the index in `depends_on`."""
     return isinstance(before, int) and part in ("constrained-str", "DependsOn")
 
 
@@ -133,7 +133,7 @@ def _sentence(fault: Fault) -> str:
 
 
 def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None, **extras: object) -> Response:
-    """Build the answer; `extras` become further members of the document."""
+    """Return a problem response; `extras` become additional members of the document."""
     if len(detail) > _LONGEST_DETAIL:
         detail = detail[: _LONGEST_DETAIL - 1] + "…"
     document = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": detail}
@@ -142,7 +142,7 @@ def problem(kind: Kind, detail: str, *, headers: Mapping[str, str] | None = None
 
 
 def from_error(error: errors.WorkronError) -> Response:
-    """Build the answer to an error raised on purpose; what a client can't cause is an internal one."""
+    """Return the response to an error raised on purpose; errors that a client can't cause are internal ones."""
     kind = next((_KIND_OF[cls] for cls in type(error).__mro__ if cls in _KIND_OF), None)
     if kind is None:
         return internal()
@@ -153,7 +153,7 @@ def from_error(error: errors.WorkronError) -> Response:
 
 
 def internal() -> Response:
-    """Build the answer to an unexpected exception: what happened is in the log, not in the answer."""
+    """Return the response to an unexpected exception: the details are in the log only."""
     return problem(INTERNAL, "unexpected error; see the log of the server")
 
 

@@ -1,4 +1,4 @@
-"""The process behind `workron api`: one uvicorn server; a first stop signal lets it finish, a second one not."""
+"""The process behind `workron api`: one uvicorn server; a first stop signal lets it finish, a second one does not."""
 
 import asyncio
 import errno
@@ -29,16 +29,16 @@ from workron.store import Store
 log = structlog.get_logger()
 
 _GRACE_S: Final = 8
-"""For requests under way at the end: less than the 10 s that `docker stop` gives."""
+"""Time for open requests when the server stops: less than the 10 s of `docker stop`."""
 _KEEP_ALIVE_S: Final = 75
-"""Longer than clients keep idle connections: then it is never us who closes one under a request."""
+"""Longer than clients keep idle connections, so that the server never closes one during a request."""
 _BACKLOG: Final = 2048
 _TICK_S: Final = 0.1
 """How often uvicorn calls `on_tick`."""
 
 
 def run(settings: Settings) -> int:
-    """Serve until a stop signal comes; returns the exit code. Raises StartupError and the like before it serves."""
+    """Serve until a stop signal; return the exit code. Raises StartupError and others before it serves."""
     lifeline.watch()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every parked client holds a connection
@@ -81,9 +81,9 @@ async def _serve_from(
 
 
 async def serve(app: ASGIApp, stopping: asyncio.Event, listener: socket.socket, signals: StopSignals) -> None:
-    """Serve until the first signal; then answer what is under way, parked requests at once. A second one ends that.
+    """Serve until the first signal, then finish open requests, parked ones at once. A second signal stops that.
 
-    `stopping` is the application's event.
+    `stopping` is the event of the application.
     """
     server = Server(app)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -102,7 +102,7 @@ async def serve(app: ASGIApp, stopping: asyncio.Event, listener: socket.socket, 
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our settings, leaving signals to us."""
+    """uvicorn with our settings and signal handling."""
 
     servers: list[asyncio.Server]
 
@@ -139,7 +139,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; raises StartupError saying why it can't."""
+    """Return a listening socket; raise StartupError with the reason if that fails."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

@@ -1,7 +1,7 @@
-"""Firing: start what is due. Any number of processes may do it; nobody is leader.
+"""Fires schedules: starts due occurrences. Any number of processes may do it, without a leader.
 
-What is to be done is planned here, and done in one script only if the schedule still is as it was seen: of two that
-plan the same, one does it, and the other finds it done.
+The next step is planned here, and one script executes it only if the schedule is unchanged: of two processes that
+plan the same step, one executes it, and the other finds it done.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from workron.store.occurrence import submit
 
 PAGE: Final = 40
 PAGES: Final = 50
-"""Schedules that are worked on at once, and such pages in one pass."""
+"""Schedules processed concurrently, and pages of them per pass."""
 STEPS: Final = 50
-"""Most steps with one schedule in one pass: then others have their turn."""
+"""Maximum of steps per schedule and pass, so that others get their turn."""
 _LARGE: Final = 100
 _LONGEST_REASON: Final = 500
 
@@ -38,23 +38,23 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What a pass did: occurrences that were started; and the ms until the next one, None if none is known."""
+    """The result of a pass: started occurrences, and the ms until the next one, None if none is known."""
 
     started: int
     next_in_ms: int | None
 
 
 class Did(Enum):
-    """What became of an attempt to start an occurrence."""
+    """The outcome of an attempt to start an occurrence."""
 
     STARTED = auto()
     MOVED = auto()
-    """The schedule is not as it was: somebody else started it, or it is skipped, queued or refused."""
+    """The schedule has changed: another process started the occurrence, or it is skipped, queued or refused."""
     WAITS = auto()
 
 
 class Firing:
-    """Works on the schedules whose time has come."""
+    """Processes due schedules."""
 
     def __init__(self, store: Store, expand: Expand) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Firing:
         self._expand = expand
 
     async def fire(self) -> Fired:
-        """Do what is due, page by page; schedules that can't go on do not hold up others."""
+        """Process due schedules, page by page; failing schedules do not block others."""
         started = stuck = 0
         for _ in range(PAGES):
             due = await self._book.due(stuck, PAGE)
@@ -75,7 +75,7 @@ class Firing:
         return Fired(started, 0)
 
     async def _work_on(self, name: str) -> int:
-        """Take one schedule as far as it goes now; returns how many occurrences were started."""
+        """Process one schedule as far as possible; return the number of started occurrences."""
         started = 0
         try:
             for _ in range(STEPS):
@@ -91,7 +91,7 @@ class Firing:
         return started
 
     async def _step(self, schedule: Schedule, now_ms: int) -> Did:
-        """Start the occurrence that is queued, if it can be now; else do what is due."""
+        """Start the queued occurrence if possible; otherwise process the due one."""
         step = await _planned(schedule, now_ms)
         if schedule.queued_at_ms is not None and not schedule.definition.paused:
             did = await self._start(schedule, _queued(schedule.queued_at_ms))
@@ -105,7 +105,7 @@ class Firing:
         return Did.MOVED
 
     async def _start(self, schedule: Schedule, step: Step) -> Did:
-        """Start an occurrence, or note why not."""
+        """Start an occurrence, or record why it was not started."""
         try:
             work = await self._jobs_of(schedule)
             submitted = await submit(
@@ -136,7 +136,7 @@ class Firing:
 
 
 async def _planned(schedule: Schedule, now_ms: int) -> Step | None:
-    """Plan aside from the loop where many occurrences may have to be passed over: leases are looked at meanwhile."""
+    """Plan in a thread if many occurrences may have to be skipped, so that leases are checked meanwhile."""
     first = schedule.next_at_ms
     if first is not None and now_ms - first > LATE_MS:
         return await asyncio.to_thread(plan, schedule, now_ms)

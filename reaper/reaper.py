@@ -1,7 +1,7 @@
-"""The reaper: repeats the passes that keep the system in order. Any number of them may run; nobody is leader.
+"""The reaper: repeats the maintenance passes. Any number of reapers may run, without a leader.
 
-Leases are looked at on a timer of their own, and so are bulk actions and schedules: what else there is to do takes as
-long as it takes, and a pass that comes late would be taken for an outage of everybody.
+Leases, bulk actions and schedules have their own timers: the other passes take as
+long as they need, and a late lease check would be mistaken for an outage of all workers.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
 GLANCE_EVERY_S: Final = 2.0
 MOST_TOLD: Final = 10_000
-"""Faults that are not told again with each look, while nobody mends them."""
+"""Maximum of remembered faults, which are logged only once until they are repaired."""
 
 log = structlog.get_logger()
 
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
-    """What one round of housekeeping did."""
+    """The result of one round of housekeeping."""
 
     tidied: int
     swept: Swept | None
 
 
 class Reaper:
-    """`reap`, `keep_house`, `act` and `fire` do one pass each, `run` repeats them."""
+    """Repeats its passes `reap`, `keep_house`, `act` and `fire` with `run`."""
 
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._upkeep: Upkeep = store.upkeep
@@ -60,7 +60,7 @@ class Reaper:
         self._swept_at = self._measured_at = self._glanced_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Make passes until told to stop."""
+        """Run passes until the stop event."""
         log.info("reaper ready", every_s=self._every_s)
         work = (self.reap, self.keep_house, self.act, self.fire)
         loops = [asyncio.create_task(self._repeat(do, stopping)) for do in work]
@@ -75,7 +75,7 @@ class Reaper:
         log.info("reaper stopped")
 
     async def _repeat(self, do: Callable[[], Awaitable[object]], stopping: asyncio.Event) -> None:
-        """Passes of several reapers drift apart by jitter."""
+        """Repeat a pass, with jitter so that several reapers drift apart."""
         refused = Outage()  # Redis is there, and answers this pass with an error: the others go on
         while not stopping.is_set():
             pause_s = self._every_s * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
@@ -92,7 +92,7 @@ class Reaper:
             await happens(stopping, within_s=pause_s)
 
     async def reap(self) -> Reaped:
-        """Take back lost leases, page by page until one is not full."""
+        """Reclaim jobs with expired leases, page by page until one is not full."""
         requeued = ended = alive = put_off = 0
         while True:
             page = await self._upkeep.reap()
@@ -106,11 +106,11 @@ class Reaper:
                 return Reaped(requeued, ended, alive, put_off)
 
     async def fire(self) -> Fired:
-        """Start what schedules have due. The pass after it comes when the next occurrence does, if that is soon."""
+        """Start due occurrences of schedules. The next pass runs at the next occurrence, if that is soon."""
         return await self._firing.fire()
 
     async def keep_house(self) -> Housekeeping:
-        """Start due jobs, go on with what others left behind; now and then measure, mend and sweep."""
+        """Promote due jobs and continue unfinished work of other processes; periodically measure, repair and sweep."""
         damaged: list[StoreBroken] = []
 
         async def spare(step: Awaitable[T]) -> T | None:
@@ -132,9 +132,9 @@ class Reaper:
         return Housekeeping(tidied or 0, swept)
 
     async def act(self) -> int:
-        """Work at bulk actions until none is left to this reaper; returns the number of rounds.
+        """Work on bulk actions until none is left for this reaper; return the number of rounds.
 
-        After each round it waits as long as that took: half of Redis' time is for the others.
+        After each round it waits as long as the round took, to leave half of Redis' time to others.
         """
         rounds = 0
         while True:
@@ -155,7 +155,7 @@ class Reaper:
             self._tell(await self._glance.look())
 
     def _tell(self, faults: Sequence[Fault]) -> None:
-        """A line for all that are alike: one broken key may have a fault found with every job."""
+        """Log similar faults in one line: one broken key may cause a fault of every job."""
         alike: dict[tuple[str, str, bool], list[Fault]] = {}
         for fault in faults:
             if fault.mended or fault not in self._told:

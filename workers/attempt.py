@@ -1,4 +1,4 @@
-"""One attempt: start the command of a claim, read what it writes, stop it when told to, say how it ended.
+"""An attempt: starts the command of a claim, reads its output, stops it on request, returns the outcome.
 
 A command can end before its time by its own timeout, by a call (`cancel`, `stop`, `lose`, `refuse`), or through the
 guardian when its lease ends. All but a lost lease are TERM to its whole process group, and KILL after the grace time.
@@ -27,12 +27,12 @@ _LOOK_ROUND_S: Final = 0.02
 
 
 class StartError(Exception):
-    """The system refused to start the command; `str()` says why."""
+    """The system failed to start the command; `str()` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the attempts of one worker share."""
+    """Objects shared by the attempts of one worker."""
 
     launcher: Launcher
     guardian: GuardianLink
@@ -44,7 +44,7 @@ class Surroundings:
     kill_grace_s: float
     oom_score: bytes
     unanswered_since_s: Callable[[], float | None]
-    """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
+    """Send time of the first unanswered heartbeat, on the clock `boottime_s`."""
 
 
 class Attempt:
@@ -69,22 +69,22 @@ class Attempt:
 
     @property
     def patience_s(self) -> float:
-        """How long it may be put off: the time for which a job may run counts from its claim."""
+        """How long it may be delayed: the timeout of a job counts from its claim."""
         return self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
 
     @property
     def wants_to_be_alone(self) -> bool:
-        """Whether nothing else is to be started: a suspect has not run for long yet. Most that kill do so soon."""
+        """Whether to start nothing else: a suspect was started recently. Most poison jobs kill their worker soon."""
         return self._loop.time() < self.alone_until_s
 
     @property
     def given_back(self) -> bool:
-        """Whether its job is to be given back: it was ended for a reason that says nothing about its command."""
+        """Whether to release its job: it was stopped for a reason unrelated to its command."""
         return self._ending is Ending.STOP or (self._ending is Ending.LOSE and self._blameless)
 
     @property
     def ending(self) -> bool:
-        """Whether it was ended, or is being ended, before its time."""
+        """Whether it was stopped, or is being stopped, early."""
         return self._ending is not None
 
     @property
@@ -93,40 +93,40 @@ class Attempt:
         return self._process is not None
 
     def take_output(self) -> OutputPatch | None:
-        """Take what is to be sent next; nothing after a refusal: it would be refused again."""
+        """Return the output to send next; nothing after a rejection, as it would be rejected again."""
         return None if self._ending is Ending.REFUSE else self.output.take()
 
     async def wait(self) -> Outcome:
-        """Return the outcome once there is one. Being cancelled while waiting does not touch the command."""
+        """Return the outcome once there is one. Cancelling the wait does not affect the command."""
         return await asyncio.shield(self.task)
 
     def cancel(self) -> None:
-        """End the command on behalf of its user; if it is being stopped already, its outcome counts again."""
+        """Cancel the command for its user; if it is already being stopped, its outcome counts again."""
         if self._ending is Ending.STOP and not self.task.done():
             self._ending = Ending.CANCEL
         self._end(Ending.CANCEL)
 
     def stop(self, *, now: bool = False) -> None:
-        """End the command because the worker has to go; `now`: without a grace time."""
+        """Stop the command because the worker stops; `now`: without a grace time."""
         self._end(Ending.STOP)
         if now:
             self._signal(signal.SIGKILL)
 
     def refuse(self, why: str) -> None:
-        """End the command, as failed, because the API does not accept what is reported of it."""
+        """Stop the command as failed because the API rejects its reports."""
         if not self.ending:
             self._why = why
         self._end(Ending.REFUSE)
 
     def lose(self) -> None:
-        """Kill the command at once because the job may be running elsewhere by now."""
+        """Kill the command at once because the job may already be running elsewhere."""
         if not self.task.done():
             self._lost()
             self._signal(signal.SIGKILL)
             self._stop_waiting()
 
     def _lost(self) -> None:
-        """Note that it is lost: through no fault of its own if a heartbeat that was sent in time was not answered."""
+        """Record that it is lost: not by its own fault if a heartbeat sent in time had no response."""
         since_s = self._shared.unanswered_since_s()
         self._ending = Ending.LOSE
         self._blameless = not self.started or (since_s is not None and since_s < self.deadline)
@@ -156,7 +156,7 @@ class Attempt:
                 timer.cancel()
 
     async def wait_while(self, holds: Callable[[], bool]) -> None:
-        """Wait while that holds, but for no longer than it may be put off."""
+        """Wait while the condition is true, at most as long as the attempt may be delayed."""
         until_s = self._loop.time() + self.patience_s
         while self._ending is None and holds() and self._loop.time() < until_s:
             await self.pause(_LOOK_ROUND_S)
@@ -165,7 +165,7 @@ class Attempt:
         await self.unless_ended(asyncio.sleep(seconds))
 
     async def unless_ended(self, work: Awaitable[Result]) -> asyncio.Future[Result]:
-        """Wait until it is done, or cancelled because the attempt is ended; returns it."""
+        """Wait until the task is done, or cancelled because the attempt is stopped; return it."""
         self._waiter = waiter = asyncio.ensure_future(work)
         await asyncio.wait({waiter})
         return waiter
@@ -175,7 +175,7 @@ class Attempt:
             self.lose()
 
     async def _start_patiently(self) -> Process | None:
-        """Start the command, when the system has room for it; None if it was ended before, or is to be given back."""
+        """Start the command when resources allow; return None if it was stopped before or is to be released."""
         until_s = 0.0
         while self._ending is None:
             try:
@@ -198,13 +198,13 @@ class Attempt:
             await self.pause(AGAIN_S)
 
     async def _be_guarded(self) -> None:
-        """Wait until the guardian knows of this attempt, or it is not to start any more."""
+        """Wait until the guardian knows this attempt, or it must not start any more."""
         while self._ending is None and not self._guardian.flush():
             await self.unless_ended(self._guardian.up.wait())
         self.lose_if_late()
 
     async def _learn_of_parents(self) -> None:
-        """Write down for the command how those jobs ended on which its own depends."""
+        """Write the results of the job's dependencies for the command."""
         if self._ending is not None:
             return
         waiter = await self.unless_ended(self._write_parents())
@@ -238,10 +238,10 @@ class Attempt:
         return process
 
     def _finish(self, process: Process) -> int | None:
-        """Leave nothing behind and return the exit status.
+        """Clean up all processes and return the exit status.
 
-        A failure noticed after the end of the lease is taken for the guardian's doing. Success stays success however
-        late: nobody can be killed into it, and the scheduler knows whose result counts.
+        A failure noticed after the lease expired is attributed to the guardian. Success stays success however
+        late: a kill can't cause it, and the scheduler knows which result counts.
         """
         late = boottime_s() >= self.deadline
         process.clean_up()
@@ -255,7 +255,7 @@ class Attempt:
         return status
 
     def _end(self, ending: Ending) -> None:
-        """Ask the command to go, and make it go after the grace time; the first reason stands."""
+        """Terminate the command, and kill it after the grace time; the first reason counts."""
         if self._ending is not None or self.task.done() or (self._process is not None and self._process.has_exited()):
             return
         self._ending = ending

@@ -1,8 +1,8 @@
-"""The files by which a command says more than its exit code: `$WORKRON_CONTROL`, `$WORKRON_RESULT`, `$WORKRON_PARENTS`.
+"""The files by which a command exchanges data: `$WORKRON_CONTROL`, `$WORKRON_RESULT`, `$WORKRON_PARENTS`.
 
-They lie in one directory of the worker process that nobody else can look into, named by the attempt's fence. The
-command makes the first two, if it likes: to one that does not, they cost nothing but two failed looks at its end. The
-directory of a worker that was killed is removed by the guardian, and by the next worker where that died too.
+They are in one private directory of the worker process, named by the attempt's fence. The
+command creates the first two, if it needs them: otherwise they cost only two failed lookups at its end. The
+guardian removes the directory of a killed worker, or the next worker if the guardian died too.
 """
 
 import contextlib
@@ -31,28 +31,28 @@ log = structlog.get_logger()
 PREFIX: Final = "workron-notes-"
 CONTROL, RESULT, PARENTS = b"control", b"result", b"parents"
 EX_TEMPFAIL: Final = 75
-"""The exit code, of sysexits.h, by which a command asks to be tried again later."""
+"""The exit code, from sysexits.h, by which a command requests a later retry."""
 _TAIL: Final = 4096
-"""Bytes of the control file's end that are read."""
+"""Bytes read from the end of the control file."""
 _ERROR_BYTES: Final = 4096
 _RETRY_AFTER: Final = re.compile(r"^WORKRON_RETRY_AFTER=(.*)$")
 _LONGEST_WAIT_S: Final = 366 * 86_400.0
 _OLD_S: Final = 60.0
-"""A younger directory may be one that its worker is about to lock."""
+"""A younger directory may not be locked by its worker yet."""
 
 
 class Said(NamedTuple):
-    """What a command has said in its files."""
+    """The content of a command's files."""
 
     result: str | None = None
     complaint: str | None = None
-    """Why there is no result although it wrote one."""
+    """Why the written result was rejected."""
     progress: str | None = None
     retry_after_ms: int | None = None
 
 
 class Notes:
-    """The files of one worker's attempts. Without a directory (none could be made) there are none."""
+    """The files of one worker's attempts. Without a directory (it could not be created) there are none."""
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -61,10 +61,10 @@ class Notes:
         self._made: tuple[int, int] | None = None
         """Device and inode of the directory."""
         self._seen: dict[int, tuple[int, int]] = {}
-        """Fence → when its control file was changed, and its size, as far as it has been read."""
+        """Fence → modification time and size of its control file when it was last read."""
 
     def open(self) -> None:
-        """Make the directory; a lock on it says that its worker lives."""
+        """Create the directory; a lock on it shows that its worker is alive."""
         _sweep()
         try:
             self._own(tempfile.mkdtemp(prefix=PREFIX))
@@ -81,9 +81,9 @@ class Notes:
         self._made = about.st_dev, about.st_ino
 
     def keep(self) -> None:
-        """Have the directory as it was made: a command may have removed, moved, replaced or closed it.
+        """Restore the directory if needed: a command may have removed, moved, replaced or closed it.
 
-        Shortage if that is impossible now.
+        Raises Shortage if that is impossible at present.
         """
         if self.folder is None or self._is_there():
             return
@@ -112,7 +112,7 @@ class Notes:
         self._own(folder)
 
     def close(self) -> None:
-        """Remove the directory with all that is in it."""
+        """Remove the directory with its contents."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         if self._lock != -1:
@@ -120,7 +120,7 @@ class Notes:
         self.folder, self._lock = None, -1
 
     def variables(self, fence: int, *, parents: bool) -> dict[bytes, bytes]:
-        """Return the variables that tell a command of its files."""
+        """Return the variables with the paths of a command's files."""
         if self.folder is None:
             return {}
         path = b"%s%d." % (self._path, fence)
@@ -128,7 +128,7 @@ class Notes:
         return found | {b"WORKRON_PARENTS": path + PARENTS} if parents else found
 
     def write_parents(self, fence: int, data: bytes) -> None:
-        """Store what a command is to know of those that its job depends on."""
+        """Write the file with the results of the job's dependencies."""
         if self.folder is None:
             return
         self.keep()
@@ -137,7 +137,7 @@ class Notes:
             parents.write(data)
 
     def take(self, fence: int, *, parents: bool) -> Said:
-        """Read what the command of an attempt that has ended has said, and remove its files."""
+        """Read the files of an ended attempt's command, and remove them."""
         self._seen.pop(fence, None)
         if parents and self.folder is not None:
             self._remove(fence, PARENTS)
@@ -154,9 +154,9 @@ class Notes:
         return Said(*_checked(result), progress, retry_after_ms)
 
     def progress(self, fences: Iterable[int]) -> Iterator[tuple[int, str]]:
-        """Yield fence and progress of those attempts that have written one since the last call.
+        """Yield fence and progress of attempts with new progress since the last call.
 
-        Each is looked at by its name: how many files commands leave in the directory makes no difference.
+        Each file is opened by its name: the number of files in the directory makes no difference.
         """
         for fence in fences if self.folder is not None else ():
             with contextlib.suppress(OSError):
@@ -169,14 +169,14 @@ class Notes:
                         yield fence, said
 
     def forget(self, fence: int) -> None:
-        """Have the progress of an attempt yielded again: it could not be delivered."""
+        """Yield the progress of an attempt again: it could not be delivered."""
         self._seen.pop(fence, None)
 
     def _name(self, fence: int, kind: bytes) -> bytes:
         return b"%s%d.%s" % (self._path, fence, kind)
 
     def _read(self, fence: int, kind: bytes, limit: int, *, tail: bool = False) -> bytes | None:
-        """Return at most `limit` bytes of a file, None if there is none; b"" of what is no plain file."""
+        """Return at most `limit` bytes of a file, None if there is none, b"" if it is not a regular file."""
         try:
             file = os.open(self._name(fence, kind), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -208,7 +208,7 @@ _exists: Final = partial(os.access, mode=os.F_OK, follow_symlinks=False)
 
 
 def with_notes(outcome: Outcome, said: Said) -> Outcome:
-    """Return the outcome with what its command has said; of one that was lost nothing counts."""
+    """Return the outcome with the content of its command's files, which is ignored for lost attempts."""
     if said is _NOTHING or outcome.reason is Reason.WORKER_LOST:
         return outcome
     asks = outcome.reason is Reason.EXIT_CODE and outcome.exit_code == EX_TEMPFAIL
@@ -227,7 +227,7 @@ def with_notes(outcome: Outcome, said: Said) -> Outcome:
 
 
 def _checked(result: bytes | None) -> tuple[str | None, str | None]:
-    """Return the result, or why it can't be taken."""
+    """Return the result, or why it is rejected."""
     try:
         return (None if result is None else user_json.check(result, user_json.MAX_RESULT)), None
     except ValueError as error:
@@ -235,7 +235,7 @@ def _checked(result: bytes | None) -> tuple[str | None, str | None]:
 
 
 def _instructions(control: bytes) -> tuple[str | None, int | None]:
-    """Return the last progress of a control file's end, and the last wait that it asks for."""
+    """Return the last progress and the last requested retry delay in the end of a control file."""
     progress, retry_after_ms = None, None
     for line in control.decode(errors="replace").splitlines():
         if asked := _RETRY_AFTER.match(line):
@@ -247,7 +247,7 @@ def _instructions(control: bytes) -> tuple[str | None, int | None]:
 
 
 def _remove_any(path: str) -> None:
-    """Remove what stands at a path, if it is ours; links are not followed."""
+    """Remove a file or directory, if it is ours; links are not followed."""
     with contextlib.suppress(OSError):
         about = os.lstat(path)
         if about.st_uid != os.geteuid():
@@ -259,7 +259,7 @@ def _remove_any(path: str) -> None:
 
 
 def _sweep() -> None:
-    """Remove the directories of our workers that are gone: nobody holds their lock."""
+    """Remove the directories of dead workers: their lock is free."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             about = path.lstat()

@@ -1,4 +1,4 @@
-"""Calls of a worker on which its results depend: repeated until they are answered."""
+"""Delivers results of a worker: repeats calls until they succeed."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,13 +23,13 @@ _NOTHING: Final = Exchanged([], Claimed(), propagating=False)
 
 
 class Delivery:
-    """Brings results to the store and claims back. A claim that is refused puts all claims off: `paused`."""
+    """Delivers results and fetches claims. A rejected claim pauses all claims: `paused`."""
 
     def __init__(
         self, source: JobSource, worker: str, stopping: Stopping, outage: Outage, look_again: Callable[[], None]
     ) -> None:
         self.paused = False
-        """Whether no jobs are to be asked for now."""
+        """Whether to claim no jobs at present."""
         self._source = source
         self._worker = worker
         self._stopping = stopping
@@ -40,9 +40,9 @@ class Delivery:
         self._waits = Refusals("waiting for jobs")
 
     async def exchange(self, results: list[Result], request: ClaimRequest | None) -> Exchanged | None:
-        """Report results and claim jobs; None if the worker stops before there is an answer.
+        """Report results and claim jobs; return None if the worker stops before there is a response.
 
-        A result that is refused is replaced in `results` by the failure that was reported in its place.
+        A rejected result is replaced in `results` by the failure reported instead.
         """
         while True:
             try:
@@ -59,7 +59,7 @@ class Delivery:
                 return exchanged
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        """Give jobs back unfinished. During an outage that is tried until it is over, but by no worker that stops."""
+        """Release unfinished jobs. Retried during an outage, unless the worker is stopping."""
         while (error := await self._release(claims)) is not None:
             if isinstance(error, CallRefused) or self._stopping.gives_up(reporting=False):
                 for claim in claims:
@@ -114,14 +114,14 @@ class Delivery:
         return finished
 
     def _trouble(self, error: StoreUnavailable) -> float:
-        """Log an outage or a refusal; returns how long to wait before the next try."""
+        """Log an outage or a rejection; return the pause before the next try."""
         if isinstance(error, ApiRefuses):
             return self._results.refused(error)
         self._outage.failed(error)
         return AGAIN_S
 
     def waits_refused(self, error: ApiRefuses) -> float:
-        """Note that a request may not wait for jobs; returns for how long no jobs are asked for."""
+        """Record that a waiting request was rejected; return how long claims are paused."""
         pause_s = self._waits.refused(error)
         self._pause(pause_s)
         return pause_s

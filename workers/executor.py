@@ -1,4 +1,4 @@
-"""Runs the commands of claims, each guarded from before its start until after its end."""
+"""Runs the commands of claims, each guarded by the guardian from before its start until after its end."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ _OOM_SCORE_MAX: Final = 1000
 class Executor:
     """Runs commands, each guarded from before its start until after its end.
 
-    An async context: leaving it kills what still runs, as lost.
+    An async context manager: its exit kills all running attempts as lost.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Executor:
     ) -> None:
         self._kill_grace_s = kill_grace_s
         self.halted: Final = halted
-        """Whether no command is to be started any more; what has not begun then is stopped before it does."""
+        """Whether to start no more commands; attempts that have not begun are stopped."""
         self._parents = parents
         self.notes: Final = Notes()
         self.scarcity: Final = Scarcity()
@@ -101,13 +101,13 @@ class Executor:
 
     @property
     def attempts(self) -> Mapping[int, Attempt]:
-        """The attempts that have not ended, by fence."""
+        """The unfinished attempts, by fence."""
         return MappingProxyType(self._attempts)
 
     def start(self, claim: Claim, deadline: float) -> Attempt:
-        """Start the command of a claim; `deadline` is when its lease ends, in seconds as by `boottime_s`.
+        """Start the command of a claim; `deadline` is the end of its lease on the clock `boottime_s`.
 
-        While there is no guardian the command is not started, the attempt waits.
+        Without a guardian the attempt waits.
         """
         attempt = self._attempts[claim.fence] = Attempt(self._shared, claim, deadline)
         if attempt.is_suspect:
@@ -123,13 +123,13 @@ class Executor:
         self.guardian.end(attempt.claim.fence, sweep=attempt.started)
 
     async def run(self, claim: Claim, *, deadline: float) -> Outcome:
-        """Run the command of a claim to its end; whatever happens to it is an outcome, not an exception."""
+        """Run the command of a claim to its end; all failures become an outcome, not an exception."""
         return await self.start(claim, deadline).wait()
 
     def renew(self, fences: Iterable[int], deadline: float) -> None:
-        """Set a new end of the lease for these attempts, counted from before the heartbeat was sent.
+        """Extend the leases of these attempts, counted from before the heartbeat was sent.
 
-        An attempt whose old deadline has passed meanwhile is lost: the guardian may have killed its command already.
+        An attempt past its old deadline is lost: the guardian may already have killed its command.
         """
         attempts = [attempt for fence in fences if (attempt := self._attempts.get(fence)) is not None]
         self.guardian.renew([attempt.claim.fence for attempt in attempts], deadline)

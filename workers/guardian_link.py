@@ -1,4 +1,4 @@
-"""The worker's side of its guardian: start it, tell it what runs, replace it when it dies."""
+"""The worker's side of its guardian: starts it, reports attempts to it, replaces it when it dies."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ _PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")
 limit that marks one either."""
 _RESTART_DELAYS_S: Final = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S: Final = 10.0
-"""A guardian that lived for so long was not the fault of the one before."""
+"""A guardian that lived for this long resets the restart delay."""
 _START_S: Final = 20.0
 _STUCK_S: Final = 5.0
 """A guardian that has not caught up with reading for so long is replaced."""
@@ -41,16 +41,16 @@ class GuardianLink:
     """The guardian process of this worker.
 
     Between `begin` and `end` of an attempt it kills the attempt's command when the deadline passes or when this
-    process dies. Lines are written without waiting, beginnings that come together at once; it reads them in batches.
+    process dies. Lines are written without waiting, several `begin` lines at once; it reads them in batches.
     """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
-        """In the environment of every command of this worker, so that the guardian can tell them from others."""
+        """Set in the environment of every command of this worker, so that the guardian recognizes them."""
         self.up = asyncio.Event()
-        """Set while there is a guardian that keeps up. Without one nothing may be started."""
+        """Set while a guardian is up to date. Without one no command may be started."""
         self.pid: int | None = None
-        """The process now on guard."""
+        """The current guardian process."""
         self._loop: asyncio.AbstractEventLoop
         self._exits: Exits
         self._folder: str | None = None
@@ -68,7 +68,7 @@ class GuardianLink:
         self._gone = asyncio.Event()
 
     async def start(self, exits: Exits, folder: str | None = None) -> None:
-        """Start the guardian process; StartupError if that is impossible. It removes the folder if we can't."""
+        """Start the guardian process; raise StartupError if that fails. It removes the folder if we can't."""
         self._folder = folder
         self._loop = asyncio.get_running_loop()
         self._exits = exits
@@ -81,7 +81,7 @@ class GuardianLink:
             raise StartupError(f"the guardian process can't be started: {sys.executable} {_PROGRAM}") from None
 
     async def close(self) -> None:
-        """Let the guardian end; it first kills what has not ended yet."""
+        """Stop the guardian; it first kills unfinished attempts."""
         self._closing = True
         if self.pid is None:
             return
@@ -96,18 +96,18 @@ class GuardianLink:
             await self._gone.wait()
 
     def begin(self, fence: int, deadline: float) -> None:
-        """Say that a command is about to start; it may do so once `flush` has said yes."""
+        """Announce the start of a command; it may start once `flush` has returned True."""
         self._held[fence] = Held(deadline)
         self._say(f"begin {fence} {deadline!r}\n")
 
     def flush(self) -> bool:
-        """Pass on what has been said; False if there is no guardian that knows all of it yet: wait for `up`."""
+        """Write pending lines; return False if the guardian has not received all of them: wait for `up`."""
         if self._unwritten and self._stuck is None:
             self._write()
         return self.up.is_set()
 
     def group(self, fence: int, group: int) -> None:
-        """Name the process group in which the attempt's command runs."""
+        """Report the process group of the attempt's command."""
         self._held[fence].group = group
         self._say(f"group {fence} {group}\n")
         self.flush()
@@ -122,9 +122,9 @@ class GuardianLink:
             self.flush()
 
     def end(self, fence: int, *, sweep: bool = False) -> None:
-        """Say that the attempt has ended, before its first process is reaped.
+        """Report the end of the attempt, before its first process is reaped.
 
-        What it started outside of its process group is killed too, with `sweep` at once.
+        Its processes outside of its process group are killed too, with `sweep` at once.
         """
         if self._held.pop(fence, None) is not None:
             self._lately.append(fence)
@@ -161,7 +161,7 @@ class GuardianLink:
             self._loop.remove_writer(self._pipe)
 
     def _give_up(self) -> None:
-        """Make room for another guardian."""
+        """Kill the guardian and close its pipe."""
         if self.pid is not None:
             # Before the pipe ends, or it would kill what is not to be killed.
             os.kill(self.pid, signal.SIGKILL)
