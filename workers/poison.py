@@ -1,4 +1,4 @@
-"""Jobs with which workers were lost so often that they may be what kills them: they run with nothing beside them."""
+"""Suspected poison jobs: workers were lost with them repeatedly, so they run alone."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +10,7 @@ from workron.models import Claim
 Result = TypeVar("Result")
 
 Begin = Callable[[str, int], Awaitable[bool]]
-"""Says that the command of a suspect (job and fence) starts now, and returns whether it may."""
+"""Reports the start of a suspect's command (job and fence); returns whether it may start."""
 
 
 async def _begin(_job_id: str, _fence: int) -> bool:
@@ -18,7 +18,7 @@ async def _begin(_job_id: str, _fence: int) -> bool:
 
 
 class Attempt(Protocol):
-    """What is to be known of an attempt here: see `workers.attempt`."""
+    """The part of an attempt used here: see `workers.attempt`."""
 
     claim: Claim
 
@@ -36,7 +36,7 @@ class Attempt(Protocol):
 
 
 class Suspects:
-    """Those among a worker's attempts, in the order of their turns."""
+    """The suspects among a worker's attempts, in their order."""
 
     def __init__(self, attempts: Mapping[int, Attempt]) -> None:
         self.begin: Begin = _begin
@@ -50,13 +50,13 @@ class Suspects:
         self._suspects.remove(attempt)
 
     def keep_clear(self) -> bool:
-        """Whether nothing else is to be started now."""
+        """Whether to start nothing else at present."""
         return any(suspect.wants_to_be_alone for suspect in self._suspects)
 
     async def turn(self, attempt: Attempt) -> None:
-        """Wait, for a while, until this suspect can take nobody along, nor be taken along.
+        """Wait, up to a limit, until no other command is running: a crash can't affect neighbours then, or vice versa.
 
-        Not before it begins does the loss of this worker count against it.
+        The loss of this worker counts against the job only after it has begun.
         """
         await attempt.wait_while(lambda: self._is_not_alone(attempt))
         while not attempt.ending:

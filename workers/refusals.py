@@ -1,4 +1,4 @@
-"""Calls that the API refuses: the one report to blame is found, the reason logged once, the pauses grow."""
+"""Calls rejected by the API: finds the offending report, logs the reason once, backs off."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -11,7 +11,7 @@ log = structlog.get_logger()
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0
-"""A renewed key or another setting of the API is noticed within this time."""
+"""Maximum pause: a renewed key or another setting of the API is noticed within this time."""
 
 Report = TypeVar("Report")
 Answer = TypeVar("Answer")
@@ -26,7 +26,7 @@ class Refusals:
         self._pause_s = FIRST_PAUSE_S
 
     def refused(self, error: ApiRefuses) -> float:
-        """Log a reason that is new; returns how long to wait before the next try, longer each time."""
+        """Log a new reason; return the pause before the next try, longer each time."""
         if self._said != str(error):
             self._said = str(error)
             log.warning("api rejects a call, retrying", call=self._call, error=str(error))
@@ -43,9 +43,9 @@ class Refusals:
 async def send_in_parts(
     reports: Sequence[Report], send: Callable[[Sequence[Report]], Awaitable[Sequence[Answer]]]
 ) -> list[Answer | CallRefused]:
-    """Send reports of which one is to blame that they were refused together: halved until it is found.
+    """Send rejected reports in halves until the offending one is found.
 
-    Returns an answer or the refusal for each. Raises the refusal if a call without any report is refused too.
+    Return a response or the rejection for each. Raise the rejection if a call without reports is rejected too.
     """
     await send(())
     return await _halved(reports, send)

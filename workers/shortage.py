@@ -1,5 +1,6 @@
-"""The system has no process, file or memory left for another command. No job is to blame for that: they wait, for a
-while at their worker, then for another one.
+"""Resource exhaustion: the system has no process, file or memory left for another command.
+
+Jobs are not to blame: they wait, for a while at their worker, then for another one.
 """
 
 import asyncio
@@ -18,26 +19,26 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 AGAIN_S: Final = 0.2
-"""Between two tries to start a command."""
+"""Interval between two tries to start a command."""
 PATIENCE_OF_LEASE: Final = 3
-"""A job is given back after its lease divided by this: the time for which it may run counts from its claim."""
+"""A job is released after its lease divided by this: its timeout counts from its claim."""
 
 
 class Shortage(Exception):
-    """The command was not started because the system is short of something; `str()` says of what."""
+    """The command was not started for lack of a resource, given by `str()`."""
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether the same call may work later, without any change to the command."""
+    """Return whether the same call may succeed later, without any change to the command."""
     return error.errno in _SHORT
 
 
 class Scarcity:
-    """What a worker knows of the shortage: who waits, and how much it may ask for meanwhile."""
+    """The state of a shortage: the waiting commands, and how many jobs the worker may claim meanwhile."""
 
     def __init__(self) -> None:
         self.changed: Callable[[], None] = lambda: None
-        """Called when more may be asked for than before."""
+        """Called when more jobs may be claimed than before."""
         self.lasts = False
         self._since_s = 0.0
         self._waiting = 0
@@ -45,12 +46,12 @@ class Scarcity:
         self._pause_s = _FIRST_PAUSE_S
 
     def allowed(self, wanted: int) -> int:
-        """Return for how many jobs to ask while it lasts: for one, to try with, and only while none waits."""
+        """Return how many jobs to claim during the shortage: one as a probe, and only while none is waiting."""
         return 0 if self._waiting or self._paused else min(wanted, 1)
 
     @contextmanager
     def waiting(self, shortage: Shortage) -> Iterator[None]:
-        """Count a command that waits; the first one is logged."""
+        """Count a waiting command; log the first one."""
         if not self.lasts:
             self.lasts, self._since_s = True, time.monotonic()
             log.warning("resources exhausted, commands wait to start", error=str(shortage))
@@ -61,13 +62,13 @@ class Scarcity:
             self._waiting -= 1
 
     def started(self) -> None:
-        """Note that a command was started: there is room again."""
+        """Record that a command was started: resources are available again."""
         log.info("resources available, commands start again", after_s=round(time.monotonic() - self._since_s, 1))
         self.lasts, self._pause_s = False, _FIRST_PAUSE_S
         self.changed()
 
     def gave_up(self) -> None:
-        """Note that a job is given back: the next one is asked for after a pause, each longer than the one before."""
+        """Record that a job is released: the next one is claimed after a pause that grows each time."""
         if not self._paused:
             self._paused = True
             asyncio.get_running_loop().call_later(self._pause_s, self._resume)

@@ -1,8 +1,8 @@
-"""The worker: claims jobs, runs their commands, reports how they ended. One asyncio process, `slots` commands at once.
+"""The worker: claims jobs, runs their commands, reports their results. One asyncio process, `slots` commands at a time.
 
-One call carries results to the store and new claims back (`_exchange`); what ends while it is under way goes with the
-next one, which is sent before the claims that came are started: the server works while the worker does. A request that
-finds nothing is parked in the store, and made again as soon as there is work (`_listen`).
+One call delivers results and returns new claims (`_exchange`); attempts that end meanwhile are reported by the
+next one, which is sent before the new claims are started: server and worker run in parallel. A request that
+finds no job is parked in the store, and repeated as soon as there is work (`_listen`).
 """
 
 import asyncio
@@ -36,19 +36,19 @@ from workron.runtime.outage import Outage
 from workron.settings import Settings
 
 LEAVE_S: Final = 2.0
-"""How long a worker that has stopped tries to say so."""
+"""How long a stopped worker tries to deregister."""
 FEW_SLOTS: Final = 16
-"""So many slots are filled by one claim."""
+"""Maximum of slots filled by one claim."""
 MANY_SLOTS: Final = 64
-"""With so many slots a second call may be under way."""
+"""Minimum of slots for a second concurrent call."""
 PARK_AGAIN_S: Final = 0.001
-"""A worker that got fewer jobs than it can take asks again after this time: a result that comes sooner goes along."""
+"""A worker with free slots after a claim claims again after this time: earlier results go with that call."""
 
 _CUT_OFF: Final = Outcome(Reason.WORKER_LOST, error="the worker was ended while it ran")
 
 
 class Worker:
-    """Serves queues until told to stop, or its limits are reached: `async with` its executor and source, then `run`."""
+    """Serves queues until it is stopped or its limits are reached: `async with` its executor and source, then `run`."""
 
     def __init__(self, settings: Settings, source: JobSource, executor: Executor, limits: Limits = NO_LIMITS) -> None:
         turns = Turns(settings.queues)
@@ -59,7 +59,7 @@ class Worker:
         self._source = source
         self._executor = executor
         self._share: Final = min(max(self.slots // 2, FEW_SLOTS), MAX_RESULTS)
-        """Most jobs in one claim: with many slots half of them run while the other half is on its way."""
+        """Maximum of jobs per claim: with many slots, half of them run while the other half is claimed."""
         incarnation = ids.new_id()
         self._queues: Final = turns.names
         self._first = Requests(self.id, turns, incarnation, source.lease_ms // 3)
@@ -67,25 +67,25 @@ class Worker:
         self._limits = limits
         self._allowance = Allowance(limits.max_jobs)
         self._held: dict[int, Attempt] = {}
-        """All that is claimed and not yet reported, by fence; ended attempts too: their leases still count."""
+        """All unreported claims by fence, including ended attempts: their leases still count."""
         self._starting = 0
-        """Claims that have come and are started in a moment."""
+        """Received claims that are about to start."""
         self._unstarted: list[Claim] = []
-        """Claims that came too late, to be given back."""
+        """Claims received too late, to be released."""
         self._look = True
         """Whether there may be work for free slots."""
         self._parked = asyncio.Event()
         """Set while the first request is parked."""
         self._waiting: asyncio.Task[None] | None = None
-        """Waits for what that gets."""
+        """Waits for the claims of the parked request."""
         self._look_timer: asyncio.TimerHandle | None = None
         self._calls = 0
-        """Calls under way."""
+        """Open calls."""
         self._changed = asyncio.Event()
         self._plenty = False
-        """Whether the last claim got all that it asked for."""
+        """Whether the last claim returned as many jobs as requested."""
         self._enough = asyncio.Event()
-        """Set when a second call is worth its while."""
+        """Set when a second concurrent call is useful."""
         executor.scarcity.changed = self._look_again
         executor.suspects.begin = source.begin
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
@@ -98,7 +98,7 @@ class Worker:
         self._cancels = Cancels(source, executor, self.id, self._heartbeat.hurry)
 
     async def run(self) -> None:
-        """Work until `stop`, or a limit is reached; returns when nothing is held any more."""
+        """Work until `stop` or a limit; return when no attempt is left."""
         with suppress(StoreUnavailable):  # then its calls will tell
             await self._source.introduce(self._info())
         self._log.info("worker ready", slots=self.slots, queues=",".join(self._queues))
@@ -120,11 +120,11 @@ class Worker:
         self._log.info("worker stopped")
 
     def stop(self) -> None:
-        """Claim no more; commands get `drain_timeout` to finish, then they are stopped and their jobs given back."""
+        """Stop claiming; commands get `drain_timeout` to finish, then they are stopped and their jobs released."""
         self._stopping.begin()
 
     def stop_now(self) -> None:
-        """Kill all commands and give their jobs back."""
+        """Kill all commands and release their jobs."""
         self._stopping.hurry()
 
     def _drain(self, wish: Drain) -> None:
@@ -163,7 +163,7 @@ class Worker:
                 await self._changed.wait()
 
     async def _serve_beside(self) -> None:
-        """Have a second call under way while there is more to do than one carries: the server is never idle then."""
+        """Run a second concurrent call while there is more to do than one call can carry, to keep the server busy."""
         while True:
             await self._enough.wait()
             self._enough.clear()
@@ -175,11 +175,11 @@ class Worker:
         return not (self._held or self._starting or self._unstarted)
 
     def _busy(self) -> bool:
-        """Whether anything is held, or may come with a call under way."""
+        """Whether the worker has attempts, or may receive some by an open call."""
         return self._calls > 0 or not self._holds_nothing()
 
     def _wanted(self, requests: Requests, ended: int) -> int:
-        """Return how many jobs to ask for with the results of `ended` ones: none that could not be started at once."""
+        """Return how many jobs to claim with the results of `ended` ones: only as many as can start at once."""
         executor = self._executor
         if self._stopping.begun or self._delivery.paused or executor.suspects.keep_clear():
             return 0
@@ -190,11 +190,11 @@ class Worker:
         return executor.scarcity.allowed(wanted) if executor.scarcity.lasts else wanted
 
     async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
-        """Report results and claim for the slots that are free then: one call, repeated until it is answered."""
+        """Report results and claim jobs for free slots: one call, repeated until it succeeds."""
         results = [Result(a.claim.id, a.claim.fence, outcome, a.take_output()) for a, outcome in batch]
         wanted = self._wanted(requests, len(batch))
         if wanted == 0 and requests.parked is not None and self._waiting is not None:
-            await end([self._waiting])  # before its request is ended: what it gets after that would be nobody's
+            await end([self._waiting])  # before its request ends: later claims would be orphaned
         request = requests.make(wanted)
         requests.reserved = max(0, wanted - len(batch))
         sent_at = boottime_s()  # leases count from the first try: it may have made the claims
@@ -211,7 +211,7 @@ class Worker:
         log_answers(self._log, batch, results, exchanged.finished)
 
     def _accept(self, requests: Requests, request: ClaimRequest, claimed: Claimed, sent_at: float) -> None:
-        """Start what was claimed, but after the next call is sent; note whether and when to look for more."""
+        """Start the new claims after the next call is sent; schedule the next claim."""
         if request.request_id != requests.id:  # another call of this request has brought its claims meanwhile
             self._look_again()
             return
@@ -233,7 +233,7 @@ class Worker:
                 asyncio.get_running_loop().call_soon(self._start_late, claimed.claims, sent_at)
 
     def _look_later(self, claimed: Claimed) -> None:
-        """Look again when a job is due; soon, if the request is not parked."""
+        """Claim again when a job is due, or soon if the request is not parked."""
         wait_s = None if claimed.parked else PARK_AGAIN_S
         if claimed.next_due_in_ms is not None:
             due_s = claimed.next_due_in_ms / 1000
@@ -298,7 +298,7 @@ class Worker:
             del self._held[attempt.claim.fence]
 
     async def _give_back(self) -> None:
-        """Give back what came too late, and jobs whose commands were ended because the worker goes or was cut off."""
+        """Release late claims, and jobs whose commands were stopped because the worker stops or was cut off."""
         claims, self._unstarted = self._unstarted, []
         ended = self._ended.take_given_back()
         claims += [attempt.claim for attempt, _ in ended]
@@ -308,7 +308,7 @@ class Worker:
         self._forget(ended)
 
     async def _listen(self) -> None:
-        """Have the first request wait while it is parked."""
+        """Wait for claims while the first request is parked."""
         while True:
             await self._parked.wait()
             if (request := self._first.parked) is None:
@@ -322,7 +322,7 @@ class Worker:
                 await end([self._waiting])
 
     async def _wait(self, request: ClaimRequest) -> None:
-        """Take what a parked request gets; the same claims come if it is made again, whichever is first."""
+        """Take the claims of a parked request; a repeat of the request returns the same claims."""
         sent_at = boottime_s()
         try:
             claimed = await self._source.wait(request)
