@@ -3,32 +3,32 @@
     WorkronError
     ├── InvalidRequest       the caller sent something that can never work
     │   ├── UnknownDependency    depends_on names a job that does not exist
-    │   ├── DependencyCycle      a workflow's jobs wait for each other
+    │   ├── DependencyCycle      a workflow has a dependency cycle
     │   └── TooLarge             over one of the documented limits
-    ├── Unauthorized         the API key is over since the request began
+    ├── Unauthorized         the API key was revoked or expired since the request began
     ├── Forbidden            the API key lacks a scope or a queue
     ├── NotFound             no such job or workflow
-    ├── Forgotten            what a repeated submission had stored has ended and is forgotten
-    ├── Conflict             the state of the job, or its run, forbids it
-    │   ├── IdempotencyConflict  the key was used before with another body
+    ├── Forgotten            the jobs of a repeated submission have ended and were deleted
+    ├── Conflict             conflict with the state of the job, or its run
+    │   ├── IdempotencyConflict  the key was used before with a different body
     │   ├── UniqueConflict       another job holds the unique key
-    │   ├── NotRunning           a worker reports on a job that does not run
-    │   └── LeaseLost            a worker reports on a job that another attempt runs by now
-    ├── StoreUnavailable     Redis is away, loading or failing over; try again
-    │   ├── ApiAway              a worker gets no answer from the API, or the API none from Redis
+    │   ├── NotRunning           a worker reports on a job that is not running
+    │   └── LeaseLost            a worker reports on a job that another attempt is running
+    ├── StoreUnavailable     Redis is unavailable, loading or failing over; try again
+    │   ├── ApiAway              a worker gets no response from the API, or the API none from Redis
     │   │   └── ApiRefuses           the API answers a worker with an error
-    │   │       ├── KeyRefused           it does not accept the worker's key, or the key lacks a right
-    │   │       └── CallRefused          it does not accept this call: a report in it is too large, or not allowed
+    │   │       ├── KeyRefused           it rejects the worker's key, or the key lacks a right
+    │   │       └── CallRefused          it rejects this call: a report in it is too large, or not allowed
     │   ├── StoreFull            Redis has no room for new work
-    │   ├── TooManyReads         all turns at reading are taken
-    │   ├── GivenUp              a large submission was given up before it was whole
-    │   ├── StoreRefused         Redis does not let us in, or does not run our commands
-    │   └── StoreBroken          Redis answers with an error: a key of ours may be damaged
-    ├── QueueFull            as many jobs wait as may; try again when some have gone
-    ├── ApiUnreachable       a client got no answer from the API
-    ├── ApiProblem           a client got an error as the API's answer
-    ├── StoreUnsuitable      this Redis can't keep the promise (version, eviction policy)
-    └── StartupError         a process can't start: one line, says what to do
+    │   ├── TooManyReads         too many concurrent large reads
+    │   ├── GivenUp              a large submission was aborted before it was complete
+    │   ├── StoreRefused         Redis rejects the login, or our commands
+    │   └── StoreBroken          Redis returns an error: one of our keys may be damaged
+    ├── QueueFull            a limit of waiting jobs is reached; try again later
+    ├── ApiUnreachable       a client got no response from the API
+    ├── ApiProblem           a client got an error response from the API
+    ├── StoreUnsuitable      this Redis can't give the guarantees (version, eviction policy)
+    └── StartupError         a process can't start: one line with the remedy
         ├── NoRoom               the embedded server can't write its journal: the disk is full
         └── SettingsError        a setting is wrong or contradicts another
 
@@ -41,11 +41,11 @@ from typing import Any, ClassVar
 
 
 class WorkronError(Exception):
-    """Base of all errors raised on purpose; `str()` is one line meant for the user."""
+    """Base of all errors raised on purpose; `str()` is one line for the user."""
 
 
 class InvalidRequest(WorkronError):
-    """The request can never succeed as it is; `field` names what to change, where there is one."""
+    """The request can never succeed unchanged; `field` is the field to change, if known."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class InvalidRequest(WorkronError):
 
 
 class UnknownDependency(InvalidRequest):
-    """`depends_on` names jobs that do not exist (or whose retention has passed)."""
+    """`depends_on` names jobs that don't exist, or were deleted after their retention."""
 
     def __init__(self, job_ids: Sequence[str]) -> None:
         super().__init__(f"depends_on names a job that does not exist: {', '.join(job_ids)}", field="depends_on")
@@ -61,7 +61,7 @@ class UnknownDependency(InvalidRequest):
 
 
 class DependencyCycle(InvalidRequest):
-    """The jobs of a workflow wait for each other; `members` are names in order of the cycle."""
+    """The jobs of a workflow depend on each other; `members` are names in order of the cycle."""
 
     def __init__(self, members: Sequence[str]) -> None:
         path = " → ".join([*members, members[0]])
@@ -74,14 +74,14 @@ class TooLarge(InvalidRequest):
 
 
 class Unauthorized(WorkronError):
-    """The API key that a request came with is good no longer."""
+    """The request's API key is no longer valid."""
 
     def __init__(self) -> None:
         super().__init__("the API key was revoked or expired during this request")
 
 
 class Forbidden(WorkronError):
-    """The API key may not do this; `scopes` are those of which one is missing, or `queue` is the one it lacks."""
+    """The API key may not do this; `scopes` are those of which one is required, or `queue` the one without access."""
 
     def __init__(self, message: str, *, scopes: Sequence[str] = (), queue: str | None = None) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ class Forbidden(WorkronError):
 
 
 class NotFound(WorkronError):
-    """No such job, workflow or worker; it never existed, or its retention has passed."""
+    """No such job, workflow or worker; it never existed, or was deleted after its retention."""
 
     def __init__(self, kind: str, ident: str) -> None:
         super().__init__(f"no such {kind}: {ident}")
@@ -99,7 +99,7 @@ class NotFound(WorkronError):
 
 
 class Forgotten(WorkronError):
-    """The submission was accepted before, under this Idempotency-Key; its jobs have ended and are forgotten."""
+    """The submission was already accepted with this Idempotency-Key; its jobs have ended and were deleted."""
 
     def __init__(self, ident: str) -> None:
         super().__init__(f"already accepted as {ident}, which has ended and was deleted: do not submit it again")
@@ -107,11 +107,11 @@ class Forgotten(WorkronError):
 
 
 class Conflict(WorkronError):
-    """What was asked can't be done in the job's present state or run."""
+    """The operation is not possible in the job's current state or run."""
 
 
 class IdempotencyConflict(Conflict):
-    """This Idempotency-Key was used before, with another request body."""
+    """This Idempotency-Key was used before with a different request body."""
 
 
 class UniqueConflict(Conflict):
@@ -124,18 +124,18 @@ class UniqueConflict(Conflict):
 
 
 class NotRunning(Conflict):
-    """A worker reports on a job that does not run."""
+    """A worker reports on a job that is not running."""
 
 
 class LeaseLost(Conflict):
-    """A worker reports on a job whose lease it has lost: another attempt runs by now, or may be meant."""
+    """A worker reports on a job whose lease it has lost: the report may concern another attempt."""
 
 
 class StoreUnavailable(WorkronError):
-    """Redis can't be reached or can't answer now; nothing is known about the call's effect."""
+    """Redis can't be reached or can't answer at present; the effect of the call is unknown."""
 
     is_outage: ClassVar[bool] = True
-    """Whether Redis is away. Errors of the kinds below are answers: the server, or the API, is there."""
+    """Whether Redis is unavailable. Subclasses with False are responses of the server or the API."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -143,48 +143,48 @@ class StoreUnavailable(WorkronError):
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Tell whether an error says that Redis is away, and nothing else."""
+    """Return whether an error means that Redis is unavailable."""
     return isinstance(error, StoreUnavailable) and error.is_outage
 
 
 class ApiAway(StoreUnavailable):
-    """The API can't be reached or can't answer now, to a worker that talks to nobody else."""
+    """The API can't be reached or can't answer at present, for a worker over HTTP."""
 
     is_outage = False
 
 
 class ApiRefuses(ApiAway):
-    """The API answered a worker with an error that is no outage."""
+    """The API answered a worker with an error that is not an outage."""
 
 
 class KeyRefused(ApiRefuses):
-    """The API does not accept the worker's key. It may later: the key can be renewed, so what runs goes on."""
+    """The API rejects the worker's key. Running jobs continue, as the key can be renewed."""
 
 
 class CallRefused(ApiRefuses):
-    """The API does not accept a call as it is: a report in it, or all of it, is to blame."""
+    """The API rejects a call because of a report in it, or as a whole."""
 
 
 class StoreBroken(StoreUnavailable):
-    """Redis answered with an error that trying again at once won't mend: a key of ours may be damaged."""
+    """Redis returned an error that an immediate retry won't fix: one of our keys may be damaged."""
 
     is_outage = False
 
 
 class StoreRefused(StoreUnavailable):
-    """Redis does not let us in, or not do what we must: it has to be told otherwise first."""
+    """Redis rejects the login or required commands: its configuration must be changed."""
 
     is_outage = False
 
 
 class StoreFull(StoreUnavailable):
-    """Redis has no room for new work; running work goes on and makes room."""
+    """Redis has no room for new work; running work continues and frees memory."""
 
     is_outage = False
 
 
 class TooManyReads(StoreUnavailable):
-    """All turns at reading are taken, by pages and documents that are large or come slowly; Redis is not away."""
+    """Too many concurrent reads of large pages and documents; Redis is not unavailable."""
 
     is_outage = False
 
@@ -193,13 +193,13 @@ class TooManyReads(StoreUnavailable):
 
 
 class GivenUp(StoreUnavailable):
-    """A large submission took too long, or somebody else gave it up; nothing of it was stored."""
+    """A large submission timed out or was aborted by another process; nothing was stored."""
 
     is_outage = False
 
 
 class QueueFull(WorkronError):
-    """Over a limit of waiting jobs, that of a queue or (`queue` None) that of all; nothing was stored."""
+    """A limit of waiting jobs is exceeded, of a queue or (`queue` None) of all queues; nothing was stored."""
 
     def __init__(
         self, queue: str | None, *, limit: int, waiting: int, size: int, rate: float | None, retry_after_s: float
@@ -211,9 +211,9 @@ class QueueFull(WorkronError):
         self.limit = limit
         self.waiting = waiting
         self.size = size
-        """Jobs of the refused submission."""
+        """Number of jobs of the rejected submission."""
         self.rate = rate
-        """Jobs that end there in a second, None if it is not known."""
+        """Drain rate, jobs per second; None if unknown."""
         self.retry_after_s = retry_after_s
 
 
@@ -226,11 +226,11 @@ def _prospect(limit: int, size: int, rate: float | None) -> str:
 
 
 class ApiUnreachable(WorkronError):
-    """No answer from the API; nothing is known about the request's effect."""
+    """No response from the API; the effect of the request is unknown."""
 
 
 class ApiProblem(WorkronError):
-    """The API's answer is an error: its HTTP status and the slug of its problem type, e.g. `not-found`.
+    """An error response of the API, with its HTTP status and the slug of its problem type, e.g. `not-found`.
 
     `members` are all members of the problem document.
     """
@@ -245,11 +245,11 @@ class ApiProblem(WorkronError):
 
 
 class StoreUnsuitable(WorkronError):
-    """This Redis server can't keep the promise: too old, or it evicts keys."""
+    """This Redis server can't give the guarantees: it is too old, or evicts keys."""
 
 
 class StartupError(WorkronError):
-    """A process can't start; the message is one line and says what to do."""
+    """A process can't start; the message is one line with the remedy."""
 
 
 class NoRoom(StartupError):

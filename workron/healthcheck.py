@@ -1,4 +1,4 @@
-"""`python -m workron.healthcheck api|reaper|worker`: whether this container does its work, for its engine to ask.
+"""`python -m workron.healthcheck api|reaper|worker`: a health check of this container for its engine.
 
 Exit code 0, or 1 with the reason in one line. Settings come from the environment and `workron.toml`, as those of the
 process itself.
@@ -59,7 +59,7 @@ def api_problem(url: str) -> str | None:
 
 
 async def reaper_problem(store: Store, pass_s: float) -> str | None:
-    """Return whether passes are missing; those of another reaper count, for one is enough."""
+    """Return why passes are missing, None if any reaper makes them: one is enough."""
     age_ms = (await store.health()).last_pass_age_ms
     if age_ms is None:
         return "no reaper has run yet"
@@ -69,7 +69,7 @@ async def reaper_problem(store: Store, pass_s: float) -> str | None:
 
 
 async def worker_problem(store: Store, host: str) -> str | None:
-    """Return whether no worker of this host has shown life within its lease."""
+    """Return why no worker of this host counts as alive, None if one does."""
     page = await store.workers(limit=_ALL)
     if any(one.info.host == host and one.status is not WorkerStatus.LOST for one in page.workers):
         return None

@@ -1,6 +1,6 @@
 """Settings: flags over `WORKRON_…` variables over `workron.toml` over defaults.
 
-Built once in a command of `workron/cli` and passed in; nothing else reads the environment. Durations are seconds as
+Built once in a command of `workron/cli` and passed on; no other code reads the environment. Durations are seconds as
 float here, written by users as `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds.
 """
 

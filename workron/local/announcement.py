@@ -1,4 +1,4 @@
-"""Tells people and the CLI that a `workron up` is ready, and where."""
+"""Announces a ready `workron up` to users and the CLI."""
 
 import os
 from contextlib import suppress
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Announcement:
-    """Shown once, registered until the context is left."""
+    """Logged once, registered until the context is left."""
 
     def __init__(self, settings: Settings, key: instances.ApiKey | None, server: EmbeddedServer | None) -> None:
         self._settings = settings
@@ -30,7 +30,7 @@ class Announcement:
         self._file: Path | None = None
 
     def show(self) -> None:
-        """Register this instance, and say so in the log: for people as a few lines to copy from."""
+        """Register this instance and log it, on a terminal as a few lines to copy from."""
         pid, birth = instances.this_process()
         self._instance = instances.Instance(
             pid=pid,
@@ -51,7 +51,7 @@ class Announcement:
             log.info("ready", **facts)
 
     def renew(self) -> None:
-        """Write the registration again: temporary directories are cleaned of files that look old."""
+        """Rewrite the registration: files that look old are removed from temporary directories."""
         if self._instance is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""One child process of the supervisor: started, told to stop, killed if it does not."""
+"""One child process of the supervisor: started, stopped, and killed if it does not stop."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Child:
-    """A process in a session of its own that logs to our stderr and ends when we do."""
+    """A process in its own session that logs to our stderr and ends when we do."""
 
     def __init__(self, spec: ChildSpec, lifeline: Lifeline) -> None:
         self.spec: Final = spec
@@ -29,7 +29,7 @@ class Child:
         self._gone = asyncio.Event()
 
     async def live(self) -> int:
-        """Start the process and wait until it ends; returns its return code as `subprocess` gives it."""
+        """Start the process and wait until it ends; return its return code like `subprocess`."""
         try:
             self._process = self._start()
         except OSError as error:
@@ -53,9 +53,9 @@ class Child:
         )
 
     async def stop(self, now: asyncio.Event) -> None:
-        """Ask the process to end and wait for it; when its grace is over, or soon after `now`, kill it.
+        """Terminate the process and wait for it; kill it after its grace time, or soon after `now`.
 
-        Somebody else must be in `live` meanwhile.
+        Another task must be in `live` meanwhile.
         """
         if not self._signal(signal.SIGTERM):
             return
@@ -75,7 +75,7 @@ class Child:
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> bool:
-        """Send a signal, unless the process is gone: then its pid may be another's."""
+        """Send a signal, unless the process is gone: its pid may be reused."""
         if self._process is None or self._process.returncode is not None:
             return False
         os.kill(self._process.pid, number)

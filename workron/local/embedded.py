@@ -1,13 +1,13 @@
-"""The embedded Valkey server of `workron up`: one process that keeps everything in the data directory.
+"""The embedded Valkey server of `workron up`: one process with all its files in the data directory.
 
-    DATA_DIR/lock              held by the one who may start a server here
+    DATA_DIR/lock              held by the process that may start a server here
     DATA_DIR/valkey/           mode 0700: journal, configuration, log, socket
     DATA_DIR/valkey/running    locked by the server itself, for as long as it (or a child of it) lives
 
-Two locks, because the starter can be killed and the server live on: a new start owns `lock`, sees by `running` that
-a server of an earlier one is left, asks it over its socket to end, and waits until the lock is free. No pid is
-trusted. A server that nobody comes back to ends by itself: a shell in its process group waits for the end of
-a pipe, which the starter, and whoever else was given `lifeline_fd`, keep open.
+Two locks, because the starter can be killed while the server lives on: a new starter owns `lock`, sees by `running`
+that a server of an earlier one is left, stops it over its socket, and waits until the lock is free. No pid is trusted.
+An orphaned server stops by itself: a shell in its process group waits for the end of a pipe, kept open by the starter
+and all other holders of `lifeline_fd`.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ log = structlog.get_logger()
 
 
 class EmbeddedServer:
-    """Starts and stops the server of one data directory. Nothing here is bound to an event loop.
+    """Starts and stops the server of one data directory. Not bound to an event loop.
 
-    A TCP port is open to every user of the machine, without a password: for tests only.
+    A TCP port is open to all users of the machine, without a password: for tests only.
     """
 
     def __init__(self, data_dir: Path, *, port: int = 0, binary: Path | None = None) -> None:
@@ -74,7 +74,7 @@ class EmbeddedServer:
 
     @property
     def lifeline_fd(self) -> int:
-        """Who keeps this descriptor open keeps the server running, even when the starter is gone."""
+        """Descriptor that keeps the server running while it is open, even after the starter has ended."""
         assert self._pipe, "the data directory is not locked"  # noqa: S101 - open while this is
         return self._pipe[1]
 
@@ -92,7 +92,7 @@ class EmbeddedServer:
         await self.stop()
 
     def lock(self) -> None:
-        """Become the one who may start a server here, or raise StartupError; `start` does it too."""
+        """Take the lock of the data directory, or raise StartupError; `start` does it too."""
         if self._lock_fd is not None:
             return
         secure_files.make_dir(self.data_dir)
@@ -106,7 +106,7 @@ class EmbeddedServer:
         self._lock_fd, self._pipe = fd, os.pipe()
 
     async def start(self) -> None:
-        """Start the server and wait until it answers; StartupError in one line if it can't."""
+        """Start the server and wait until it answers; raise StartupError with one line if it fails."""
         locked_before = self._lock_fd is not None
         self.lock()
         try:
@@ -152,7 +152,7 @@ class EmbeddedServer:
             )
 
     async def _answers(self) -> None:
-        """Wait for the server to serve; reading a long journal may take it as long as it needs."""
+        """Wait until the server is ready, without a limit while it reads a long journal."""
         assert self._process  # noqa: S101 - open while this is
         gone = asyncio.ensure_future(ended(self._process))
         since_s, told = time.monotonic(), False
@@ -173,7 +173,7 @@ class EmbeddedServer:
         raise self._obituary("at start")
 
     async def wait(self) -> str:
-        """Wait until the server ends by itself and return how; NoRoom if a new start helps only when there is room."""
+        """Wait until the server ends by itself and return how; raise NoRoom if the disk is full."""
         assert self._process, "the server is not running"  # noqa: S101 - open while this is
         await ended(self._process)
         obituary = self._obituary("unexpectedly")
@@ -195,7 +195,7 @@ class EmbeddedServer:
             return file.read(_LOG_BYTES).decode(errors="replace")
 
     def _reap(self) -> int:
-        """Collect the ended server, and the shell in its group."""
+        """Reap the ended server, and the shell in its group."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -204,7 +204,7 @@ class EmbeddedServer:
         return process.wait()
 
     async def room(self) -> None:
-        """Return when the disk takes what is written again. [What is said to be free knows of no quota or limit.]"""
+        """Return when the disk is writable again. [The free space does not consider quotas and limits.]"""
         probe = self.directory / "probe"
         while True:
             try:
@@ -218,7 +218,7 @@ class EmbeddedServer:
                 return
 
     async def _end_leftover(self) -> None:
-        """End the server that an earlier start left here, if it did not end by itself."""
+        """Stop the server left by an earlier starter, if it did not stop by itself."""
         until_s, told = time.monotonic() + _LEFTOVER_S, False
         with self._running.open("ab") as running:
             while not _locked(running.fileno()):
@@ -234,7 +234,7 @@ class EmbeddedServer:
                 await asyncio.sleep(_POLL_S)
 
     async def stop(self) -> None:
-        """End the server, wait for it, and let others use the data directory."""
+        """Stop the server, wait for it, and release the data directory."""
         await self._end()
         self._unlock()
 
@@ -256,7 +256,7 @@ class EmbeddedServer:
         self._lock_fd = self._pipe = None
 
     def rotate_log(self) -> None:
-        """Keep the log small: a full one becomes `valkey.log.old`. The server opens it anew for each line."""
+        """Rotate the log: a full one becomes `valkey.log.old`. The server reopens it for each line."""
         with suppress(FileNotFoundError):
             if self.log_file.stat().st_size > _LOG_BYTES:
                 self.log_file.replace(self.log_file.with_suffix(".log.old"))

@@ -1,4 +1,4 @@
-"""`workron up`: the embedded server and the processes of Workron, kept running together and stopped in order."""
+"""The supervisor of `workron up`: runs the embedded server and Workron's processes, and stops them in order."""
 
 import asyncio
 import time
@@ -23,12 +23,12 @@ from workron.runtime.signals import StopSignals, happens
 from workron.settings import Settings
 
 _LEFTOVER_S: Final = 15.0
-"""How long children of a killed `up` may take to give the port back."""
+"""How long children of a killed `up` may take to release the port."""
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 30.0
 _LONGEST_AFTER_KILL_S: Final = 2.0
 _STEADY_S: Final = 60.0
-"""Who lived so long is started again without the delay that earlier ends built up."""
+"""A process that lived this long is restarted without the accumulated delay."""
 _READY_POLL_S: Final = 0.03
 _STILL_WAITING_S: Final = 15.0
 _HOUSEKEEPING_S: Final = 60.0
@@ -41,13 +41,13 @@ class SpecFactory(Protocol):
 
 
 def run(settings: Settings, specs: SpecFactory = child_specs.specs) -> int:
-    """Run `workron up` until a stop signal; returns the exit code, StartupError says why nothing was started."""
+    """Run `workron up` until a stop signal; return the exit code. Raises StartupError if nothing was started."""
     logs.configure(settings, "up")
     return asyncio.run(_up(settings, specs))
 
 
 async def _up(settings: Settings, specs: SpecFactory) -> int:
-    """Claim what only one can have, then start, keep and stop everything."""
+    """Take the exclusive resources, then start, keep and stop everything."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         data_dir = secure_files.make_dir(settings.data_dir.absolute())
@@ -70,7 +70,7 @@ async def _up(settings: Settings, specs: SpecFactory) -> int:
 
 
 class Supervisor:
-    """Keeps a server and children running until it is told to stop, or one of them can't even start."""
+    """Keeps a server and children running until a stop signal, or until one of them fails to start."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Supervisor:
         self._failure: StartupError | None = None
 
     async def run(self) -> int:
-        """Start everything, wait for the wish to stop, stop the children in order. The server is left to its owner."""
+        """Start everything, wait for a stop signal, stop the children in order. The owner stops the server."""
         if self._server and not await self._unless_stopping(self._server.start()):
             return 0
         async with asyncio.TaskGroup() as tasks:
@@ -115,7 +115,7 @@ class Supervisor:
         self._announcement.show()
 
     async def _keep(self, child: Child) -> None:
-        """Start a child again whenever it ends, until everything stops."""
+        """Restart a child whenever it ends, until everything stops."""
         delays, name = Backoff(), child.spec.name
         while not self._stop.stopping.is_set():
             started_s = time.monotonic()
@@ -157,7 +157,7 @@ class Supervisor:
                 return
 
     async def _outlast_full_disk(self, server: EmbeddedServer, full: NoRoom, delay_s: float) -> None:
-        """Start the server again when there is room. Until then the API answers that the store is away."""
+        """Restart the server when there is room. Until then the API reports an unavailable store."""
         log.error("embedded server out of disk space, waiting to restart", error=str(full))
         began_s = time.monotonic()
         while True:
@@ -194,7 +194,7 @@ class Supervisor:
                 self._server.rotate_log()
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether the work was done before everything was asked to stop."""
+        """Return whether the work was done before the stop signal."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.stopping.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -207,13 +207,13 @@ class Supervisor:
 
 
 class Backoff:
-    """Growing delays between starts of something that keeps ending."""
+    """Growing delays between restarts."""
 
     def __init__(self) -> None:
         self._next_s = _FIRST_DELAY_S
 
     def after(self, lived_s: float) -> float:
-        """Return how long to wait before the next start of what lived so long."""
+        """Return the delay before the next start after this lifetime."""
         delay_s = _FIRST_DELAY_S if lived_s >= _STEADY_S else self._next_s
         self._next_s = min(delay_s * 2, _LONGEST_DELAY_S)
         return delay_s

@@ -1,4 +1,4 @@
-"""An outage of Redis, or of the API before it, is logged once when it starts and once when it ends."""
+"""Logs an outage of Redis, or of the API, once when it starts and once when it ends."""
 
 import asyncio
 import time
@@ -21,11 +21,11 @@ _ENDS: Final = {
 _AGAIN_S: Final = 0.5
 
 _ECHO_S: Final = 6.0
-"""Longer than Redis is waited for: what fails so soon after the end may have been asked before it, and says nothing."""
+"""Failures this soon after an outage may belong to calls sent during it; they don't start a new outage."""
 
 
 class Outage:
-    """Tracks whether the store answers, for one process."""
+    """Tracks the availability of the store, for one process."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -54,9 +54,9 @@ def _what_is_wrong(error: StoreUnavailable) -> str:
 
 
 async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]]) -> _T | None:
-    """Return what the attempt returns, made again while nobody answers; None when told to stop before that.
+    """Return the result of the attempt, retried during an outage; None after `stopping`.
 
-    Who is refused, or answered with an error, is told so at once: waiting would not help.
+    Rejections and errors are raised at once: a retry would not help.
     """
     outage = Outage()
     while not stopping.is_set():
