@@ -1,4 +1,4 @@
-"""JSON that users make up: results and metadata. Bounded, and such that it can be shown again within any document."""
+"""JSON of users: results and metadata. Bounded, so that it can be embedded in any document."""
 
 import math
 from typing import Any, Final
@@ -6,15 +6,15 @@ from typing import Any, Final
 import orjson
 
 MAX_RESULT: Final = 64 * 1024
-"""Bytes of a job's result."""
+"""Maximum size of a job's result, bytes."""
 MAX_METADATA: Final = 16 * 1024
-"""Bytes of a job's metadata."""
+"""Maximum size of a job's metadata, bytes."""
 _DEEPEST: Final = 100
-"""Levels of lists and objects: some writers of JSON manage 250, and documents nest it in some more."""
+"""Maximum nesting: some JSON encoders support 250 levels, and documents add some more."""
 
 
 def write(value: Any, limit: int) -> bytes:
-    """Return the JSON of a value; ValueError, with the end of a sentence, if it can't be kept."""
+    """Return the JSON of a value; raise ValueError, with a predicate as message, if it can't be stored."""
     if _depth(value) > _DEEPEST:
         raise ValueError(f"is nested more than {_DEEPEST} levels deep")
     try:
@@ -29,7 +29,7 @@ def write(value: Any, limit: int) -> bytes:
 
 
 def check(data: bytes, limit: int) -> str | None:
-    """Return the text as compact JSON, None if it is blank or null; ValueError, with the end of a sentence."""
+    """Return the text as compact JSON, None if it is blank or null; raise ValueError like `dumps`."""
     if len(data) > limit:
         raise ValueError(f"is longer than {limit:,} bytes")
     if not data.strip():
@@ -51,7 +51,7 @@ def _depth(value: Any) -> int:
 
 
 def _has_no_number(value: Any) -> bool:
-    """Tell whether there is a NaN or Infinity in it: pydantic reads them, and 1e400, and orjson writes them as null."""
+    """Return whether it contains NaN or Infinity: pydantic reads them, and 1e400, and orjson writes them as null."""
     level = [value]
     while level:
         if any(isinstance(one, float) and not math.isfinite(one) for one in level):

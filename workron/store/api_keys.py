@@ -1,8 +1,8 @@
-"""API keys: granted, revoked, listed and found.
+"""API keys: create, revoke, list and look up.
 
     wk1.<id>.<256 random bits, base64url>
 
-The text names its id, so that a key is found by one read; what is stored is its SHA-256. Nobody can be shown it again.
+The text has the id, so that one read finds a key; only its SHA-256 is stored, so that it can't be shown again.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _SECRET_BYTES: Final = 32
 _LONGEST: Final = 200
 MOST_KEYS: Final = 1000
 KEPT_MS: Final = 30 * 24 * 3600 * 1000
-"""How long an expired key is still listed."""
+"""How long an expired key stays listed."""
 
 
 class Access:
@@ -36,7 +36,7 @@ class Access:
         self._scripts = scripts
 
     async def grant(self, new: NewKey) -> tuple[KeyRecord, str]:
-        """Make a key; returns what is stored of it, and the key itself, which is in no other place."""
+        """Create a key; return its record, and the key itself, which is stored nowhere."""
         key_id = ids.new_id()
         text = f"{_PREFIX}.{key_id}.{secrets.token_urlsafe(_SECRET_BYTES)}"
         ttl: Arg = "" if new.ttl_ms is None else new.ttl_ms
@@ -61,12 +61,12 @@ class Access:
         return found
 
     async def find(self, key_id: str) -> KeyRecord | None:
-        """Return what is stored of a key, if there is one, in one round trip."""
+        """Return the record of a key, if there is one, in one round trip."""
         reply, time = await self._connection.each([("HGETALL", self._keys.api_key(key_id)), ("TIME",)])
         return _record(key_id, reply, _ms(time))
 
     async def list(self) -> list[KeyRecord]:
-        """Return all keys in the order in which they were made, expired ones for a while."""
+        """Return all keys in order of creation, including recently expired ones."""
         found = await self._connection.call("ZRANGE", self._keys.api_keys, 0, -1)
         names = sorted(one.decode() for one in found)
         *rows, time = await self._connection.each(
@@ -77,7 +77,7 @@ class Access:
 
 
 def id_in(text: str) -> str | None:
-    """Return the id that a text names if it has the form of a key."""
+    """Return the id in a text if it has the form of a key."""
     if len(text) > _LONGEST or not text.startswith(f"{_PREFIX}."):
         return None
     parts = text.split(".")
@@ -85,7 +85,7 @@ def id_in(text: str) -> str | None:
 
 
 def is_of(record: KeyRecord, text: str) -> bool:
-    """Tell, in constant time, whether the text is the key."""
+    """Return whether the text is the key, in constant time."""
     return hmac.compare_digest(_digest(text), record.digest)
 
 
@@ -99,7 +99,7 @@ def _fields(new: NewKey, text: str) -> list[Arg]:
 
 
 def _record(key_id: str, reply: Any, now_ms: int) -> KeyRecord | None:
-    """The key of a hash; None where there is none, or it can't be read: then nobody gets in with it."""
+    """Return the key of a hash; None if there is none or it can't be read: then the key is invalid."""
     row: Row = {} if isinstance(reply, Exception) else decode.row(reply)
     try:
         expires_at_ms = decode.number(row.get("expires_at"))

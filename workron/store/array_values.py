@@ -1,6 +1,6 @@
-"""Values of arrays: sent once their submission has been judged, forgotten if it is not stored in the end.
+"""Values of arrays: sent after their submission was checked, discarded if it is not stored in the end.
 
-A call that would store an array answers VALUES until its values are there. So a refused submission, or the repeat of a
+A call that would store an array returns VALUES until its values are there. So a rejected submission, or the repeat of a
 stored one, costs Redis nothing, however large its values are.
 """
 
@@ -17,13 +17,13 @@ from workron.store.encode import MAX_BYTES
 _PER_CALL: Final = 5_000
 _DISCARDED_PER_CALL: Final = 100
 _UNTIL_STORED_MS: Final = 300_000
-"""Values whose submitter died before it stored their job are kept for so long."""
+"""Lifetime of values whose submitter died before it stored their job."""
 _TRIES: Final = 3
-"""How often one call may ask for values: again only where some ran out, or a twin of this submission discarded them."""
+"""Maximum of VALUES replies per call: repeated only if values expired, or a concurrent repeat discarded them."""
 
 
 class ArrayValues:
-    """The values of the arrays of one submission; without it they are discarded."""
+    """The values of the arrays of one submission; discarded if it is not stored."""
 
     def __init__(self, scripts: Scripts, jobs: Sequence[NewJob], afterwards: Afterwards) -> None:
         self._scripts = scripts
@@ -35,12 +35,12 @@ class ArrayValues:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Discard what was sent for jobs that are not stored in the end."""
+        """Discard values sent for jobs that are not stored."""
         if self._sent:
             await self._afterwards.do(self._discard_quietly(), error)
 
     async def call(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call, and again once the values that it asks for are there; returns its final reply."""
+        """Make a call, repeat it after sending the values it requests, and return its final reply."""
         for _ in range(_TRIES):
             match await call():
                 case [b"VALUES", *missing]:
@@ -64,7 +64,7 @@ class ArrayValues:
                     raise UnknownReply("values", reply)
 
     async def _discard_quietly(self) -> None:
-        """Forget what was sent for jobs that are not stored; if Redis is away, it runs out by itself."""
+        """Discard values sent for jobs that are not stored; if Redis is unavailable, they expire by themselves."""
         sent = list(self._sent)
         with suppress(StoreUnavailable):
             for start in range(0, len(sent), _DISCARDED_PER_CALL):

@@ -1,4 +1,4 @@
-"""Arrays: many tasks of one job, which are made as they may start."""
+"""Arrays: many tasks of one job, created when they may start."""
 
 import time
 from collections import Counter
@@ -18,18 +18,18 @@ from workron.models import Job, NewJob
 from workron.redis.scripts import Scripts, UnknownReply
 
 STEP: Final = 100
-"""Tasks in one call."""
+"""Maximum of tasks in one call."""
 _IN_A_REQUEST_S: Final = 0.2
 
 
 class Arrays:
-    """What is done with arrays and their tasks beside what is done with any job."""
+    """The transitions that only arrays and their tasks have."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     async def check(self, jobs: Sequence[NewJob], read: Callable[[Sequence[str]], Awaitable[list[Job | None]]]) -> None:
-        """Refuse an array that is to follow what is no array of its size."""
+        """Raise InvalidRequest if an array matches a job that is not an array of the same size."""
         followers = [job for job in jobs if job.depends_on and any(edge.matching for edge in job.depends_on)]
         sizes = {job.id: job.array.size if job.array else 0 for job in jobs} if followers else {}
         for job in followers:
@@ -42,7 +42,7 @@ class Arrays:
             _match(sizes[job.id], followed, sizes)
 
     async def step(self, job_id: str | bytes) -> bool:
-        """Make tasks of an array that may start, or go over some that are there; returns whether others are left."""
+        """Create or update some tasks of an array; return whether others are left."""
         match await self._scripts.array(job_id, STEP):
             case [b"MORE"]:
                 return True
@@ -52,18 +52,18 @@ class Arrays:
                 raise UnknownReply("array", reply)
 
     async def work_on(self, job_id: str, within_s: float) -> None:
-        """Do what is to be done now for an array. The rest is the next pass's."""
+        """Advance an array; the rest is left to the next pass."""
         ends_at = time.monotonic() + within_s
         while await self.step(job_id) and time.monotonic() < ends_at:
             pass
 
     async def work_on_quietly(self, job_id: str) -> None:
-        """Do the same for a while; then, or if Redis goes away, the reaper goes on."""
+        """Do the same for a limited time; then, or if Redis is unavailable, the reaper continues."""
         with suppress(StoreUnavailable):
             await self.work_on(job_id, _IN_A_REQUEST_S)
 
     async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
-        """Cancel or retry tasks of an array; answers how many of them are `cancelled`, `cancelling`, `retried` …"""
+        """Cancel or retry tasks of an array; return how many of them are `cancelled`, `cancelling`, `retried` …"""
         counted: Counter[str] = Counter()
         for start in reversed(range(0, len(indexes), STEP)):  # those that were dropped are the last ones
             match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):

@@ -1,4 +1,4 @@
-"""A worker's side of the store: claim attempts, prove that they live, report how they ended."""
+"""A worker's side of the store: claim attempts, send heartbeats, report results."""
 
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -38,7 +38,7 @@ from workron.store.policy import Policy
 from workron.store.workflow_tokens import Tokens
 
 _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
-"""Whether a claim may find something at once if it is tried again."""
+"""Return whether an immediate retry of a claim may find a job."""
 
 
 class Attempts:
@@ -53,13 +53,13 @@ class Attempts:
         self.tokens: Final = Tokens(connection, keys)
         self._floor = 0
         self._unreadable: list[Result] = []
-        """Results of claims that could not be read, on their way to the next call."""
+        """Results of unreadable claims, reported with the next call."""
 
     async def claim(self, request: ClaimRequest) -> Claimed:
-        """Lease up to `request.limit` jobs to a worker; a repeat of the request gets the same ones anew.
+        """Lease up to `request.limit` jobs to a worker; a repeat of the request returns the same ones with new leases.
 
-        A limit of 0 ends the request: it is parked no longer, and what it has got is given back, unless it was made
-        again through another inbox.
+        A limit of 0 ends the request: it is unparked and its claims are released, unless it was repeated
+        through another inbox.
         """
         reply = await self._scripts.claim(**self._claim_args(request))
         return await self._claimed(reply[0], reply[1], reply[2:])
@@ -69,7 +69,7 @@ class Attempts:
     ) -> Exchanged:
         """Record the outcome of attempts and release their leases; claim more, in the same round trip.
 
-        At most `MAX_RESULTS` results. One whose fence is stale is answered LEASE_LOST and changes nothing.
+        At most `MAX_RESULTS` results. One with a stale fence returns LEASE_LOST and changes nothing.
         """
         request = request or ClaimRequest(worker, (), 0, "")
         plain = [result for result in results if _is_plain(result)]
@@ -123,7 +123,7 @@ class Attempts:
         return claims
 
     def _decoded(self, rows: Sequence[Any]) -> Iterator[Claim]:
-        """Yield claims; one that can't be read is reported as failed with the next results."""
+        """Yield claims; an unreadable one is reported as failed with the next results."""
         for row in rows:
             try:
                 yield decode.claim(row, self._policy.lease_ms)
@@ -132,9 +132,9 @@ class Attempts:
                 self._unreadable.append(Result(row[0].decode(), int(row[1]), outcome))
 
     async def heartbeat(self, info: WorkerInfo, held: Sequence[tuple[str, int]]) -> Beats:
-        """Renew the leases of all running attempts (id, fence), and the worker's own description; answers by fence.
+        """Renew the leases of all running attempts (id, fence) and the worker's description; return results by fence.
 
-        A worker may hold two attempts of one job: one that it has lost and does not know of, and the next one.
+        A worker may hold two attempts of one job: one that it lost without knowing, and the next one.
         """
         about = orjson.dumps(asdict(info))
         beats: dict[int, Beat] = {}
@@ -149,37 +149,37 @@ class Attempts:
         return Beats(beats, drain)
 
     async def drain(self, worker: str, wish: Drain) -> None:
-        """Ask a worker to stop; NotFound if there is none of this name. It may be asked again, with another time."""
+        """Ask a worker to stop; raise NotFound if there is none with this name. A repeat may change the timeout."""
         word = _OWN_TIME if wish.timeout_ms is None else str(wish.timeout_ms)
         if (await self._scripts.drain(worker, word))[0] == b"UNKNOWN":
             raise NotFound("worker", worker)
 
     async def leave(self, worker: str) -> bool:
-        """Forget a worker that has stopped; answers whether it was known."""
+        """Forget a stopped worker; return whether it was known."""
         return bool((await self._scripts.leave(worker))[0] == b"LEFT")
 
     async def unfinished(self, queues: Sequence[str]) -> int:
-        """Return how many jobs of these queues have not ended."""
+        """Return the number of unfinished jobs of these queues."""
         rows = await self._connection.pipeline([("HMGET", self._keys.queue(queue), *_UNFINISHED) for queue in queues])
         return sum(int(count or 0) for row in rows for count in row)
 
     async def beat(self, job_id: str, fence: int | Unfenced) -> Beat:
-        """Renew the lease of one attempt, whoever has it."""
+        """Renew the lease of one attempt, independent of its worker."""
         _, _, word = await self._scripts.heartbeat(
             "", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence]
         )
         return Beat(word.decode())
 
     async def begin(self, job_id: str, fence: int) -> bool:
-        """Note that the command of a suspect starts now; answers whether it may: the attempt has not been lost."""
+        """Record the start of a suspect's command; return whether it may start: the attempt is not lost."""
         return bool((await self._scripts.begin(job_id, fence))[0] == b"BEGUN")
 
     async def describe(self, info: WorkerInfo, ttl_ms: int) -> None:
-        """Keep what a worker says of itself; silent for longer than this, it is lost."""
+        """Store a worker's description; it counts as lost after this silence."""
         await self._scripts.heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
 
     async def release(self, held: Sequence[tuple[str, int | Unfenced]]) -> list[Status | None]:
-        """Give running attempts back unfinished; they don't count. Answers the jobs' states; None: lease lost."""
+        """Release unfinished attempts; they don't count. Return the jobs' states; None: lease lost."""
         states: list[Status | None] = []
         for start in range(0, len(held), MAX_RESULTS):
             reply = await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
@@ -187,7 +187,7 @@ class Attempts:
         return states
 
     async def write_output(self, patches: Sequence[tuple[str, int | Unfenced, OutputPatch]]) -> list[Kept]:
-        """Store what running attempts (id, fence) have written since the last call; answers in this order."""
+        """Store new output of running attempts (id, fence); return the results in this order."""
         flat: list[Arg] = []
         for job_id, fence, patch in patches:
             offset = patch.offset if patch.data or patch.progress is None else ""
@@ -196,7 +196,7 @@ class Attempts:
         return [Kept(word.decode()) for word in reply[1:]]
 
     async def parents(self, job_id: str) -> list[Parent]:
-        """Return how those ended that a job depends on, with results of at most `MAX_PARENTS` bytes together."""
+        """Return the final status and results of a job's dependencies, at most `MAX_PARENTS` bytes of results."""
         found: list[Parent] = []
         at, room = 1, MAX_PARENTS
         async with self._reads.turn() as connection:
@@ -210,16 +210,16 @@ class Attempts:
         return found
 
     async def wait(self, request: ClaimRequest, waiting: Connection, timeout_s: float) -> Claimed:
-        """Make a parked request again as soon as it is woken, or after the time: on the server right behind that.
+        """Repeat a parked request as soon as it is woken, or after a timeout, on the server right after the wake-up.
 
-        `waiting` is a connection of its own.
+        `waiting` is a separate connection.
         """
         behind = waiting, self._woken_by(request.inbox or request.worker, timeout_s)
         reply = await self._scripts.claim(**self._claim_args(request), behind=behind)
         return await self._claimed(reply[0], reply[1], reply[2:])
 
     async def woken(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> str | None:
-        """Wait for the next worker whose parked request may find something; None after the time."""
+        """Wait for the next worker whose parked request may find a job; return None after a timeout."""
         popped = await waiting.call(*self._woken_by(inbox, timeout_s), repeat=False)
         return popped[1].decode("utf-8", "replace") if popped else None
 
@@ -228,14 +228,14 @@ class Attempts:
 
     @asynccontextmanager
     async def own_connection(self, block_s: float = BLOCK_S) -> AsyncIterator[Connection]:
-        """Give a connection for calls that wait for at most `block_s` seconds."""
+        """Provide a connection for calls that block for at most `block_s` seconds."""
         async with self._connection.own(block_s) as connection:
             yield connection
 
     async def cancels(self) -> AsyncIterator[tuple[str, str, int]]:
-        """Yield (worker, job, fence) of each running attempt that is to be cancelled, as it is asked for.
+        """Yield (worker, job, fence) of each running attempt to cancel, as requested.
 
-        A worker without a job (its id is empty) is to send a heartbeat now: the answer says what is wanted of it.
+        With an empty job id, the worker should send a heartbeat now: the response has its instructions.
         """
         async for message in self._connection.messages(self._keys.cancels):
             match message.split():
@@ -246,21 +246,21 @@ class Attempts:
 
 
 MAX_PARENTS: Final = 4 * 1024 * 1024
-"""Bytes of results that are read for one job."""
+"""Maximum size of results read for one job, bytes."""
 _PARENTS_AT_ONCE: Final = 100
 _OWN_TIME: Final = "own"
 _UNFINISHED: Final = [status.value for status in Status if status not in TERMINAL]
 
 
 def _drain(wish: str) -> Drain | None:
-    """The wish to drain as the script knows it: none, with the worker's own time, or with another."""
+    """Return a drain request in the script's format: none, with the worker's own timeout, or with another."""
     if not wish:
         return None
     return Drain(None if wish == _OWN_TIME else int(wish))
 
 
 def _is_plain(result: Result) -> bool:
-    """Whether id and fence say all: the usual success, without output."""
+    """Return whether id and fence are enough: a plain success without output."""
     outcome = result.outcome
     bare = outcome.error is None and outcome.result is None and outcome.progress is None
     return bare and result.output is None and outcome.reason is None

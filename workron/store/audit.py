@@ -1,4 +1,4 @@
-"""The record of what people did through the API: the stream `audit`, of which the oldest entries go."""
+"""The audit log: the stream `audit`, from which the oldest entries are removed."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,11 +11,11 @@ from workron.redis.scripts import Arg, Scripts
 from workron.store import decode
 
 MOST_AT_ONCE: Final = 200
-"""Entries in one call: about a millisecond of work."""
+"""Maximum of entries in one call: about a millisecond of work."""
 
 
 class Record:
-    """Writes and reads the record of one namespace."""
+    """The audit log of one namespace."""
 
     def __init__(self, keys: Keys, scripts: Scripts, reads: Reads) -> None:
         self._reads = reads
@@ -23,12 +23,12 @@ class Record:
         self._scripts = scripts
 
     async def note(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
-        """Add entries, see `lua/note.lua`. Where an answer is lost they may be there twice, if they are added again."""
+        """Append entries, see `lua/note.lua`. After a lost reply a repeat may duplicate them."""
         for start in range(0, len(entries), MOST_AT_ONCE):
             await self._scripts.note(most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry])
 
     async def page(self, limit: int, cursor: str | None) -> AuditPage:
-        """Return entries, newest first; `cursor` is the id of the last one of the page before."""
+        """Return entries, newest first; `cursor` is the id of the last entry of the previous page."""
         start = "+" if cursor is None else f"({_place(cursor)}"
         async with self._reads.turn() as connection:
             found = await connection.call("XREVRANGE", self._keys.audit, start, "-", "COUNT", limit + 1)

@@ -1,7 +1,7 @@
-"""Bulk actions: ordered by anyone, worked off by the reapers in steps of bounded work, each one script.
+"""Bulk actions: created through the API, executed by the reapers in steps of bounded work, one script each.
 
-What a step does and how far the action is by then is written together: whoever dies leaves an action that any reaper
-goes on with.
+A step and the progress of the action are written together: after a crash any reaper can continue the
+action.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from workron.store.decode import Row
 
 LOOKS: Final = 300
 STEP: Final = 100
-"""Most jobs to look at, and to do something with, in one call."""
+"""Maximum of jobs to check, and to change, in one call."""
 LEASE_MS: Final = 2000
-"""For so long after a step the other reapers leave an action to the one that made it."""
+"""Time after a step during which an action belongs to the reaper that made it."""
 KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""How long an action is shown that has ended."""
+"""How long an ended action is listed."""
 MOST_LISTED: Final = 1000
 AT_ONCE: Final = 100
 _TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before")
@@ -41,7 +41,7 @@ class Actions:
         self._scripts = scripts
 
     async def order(self, new: NewAction) -> Action:
-        """Store an action; a repeat with its id changes nothing."""
+        """Store an action; a repeat with its id has no effect."""
         where = new.where
         statuses = ACTS_ON[new.verb] if where.status is None else (where.status,)
         reply = await self._scripts.order(
@@ -62,7 +62,7 @@ class Actions:
         return _action(action, row)
 
     async def list(self, limit: int = 100) -> list[Action]:
-        """Return the latest actions, the newest first; those that ended more than a week ago are forgotten."""
+        """Return the latest actions, newest first; those that ended more than a week ago are deleted."""
         async with self._reads.turn() as connection:
             found = await connection.call("ZRANGE", self._keys.actions, 0, min(limit, MOST_LISTED) - 1, "REV")
             ids = [one.decode() for one in found]
@@ -70,7 +70,7 @@ class Actions:
         return [_action(one, decode.row(row)) for one, row in zip(ids, rows, strict=True) if row]
 
     async def abort(self, action: str) -> Action:
-        """End an action where it is; Conflict if it has ended before."""
+        """Abort an action; raise Conflict if it has already ended."""
         match await self._scripts.halt(action, KEPT_MS):
             case [b"UNKNOWN"]:
                 raise NotFound("action", action)
@@ -82,7 +82,7 @@ class Actions:
                 raise UnknownReply("halt", reply)
 
     async def step(self, reaper: str) -> bool:
-        """Do a step of each action that no other reaper is at; returns whether there may be more to do."""
+        """Do a step of each action that no other reaper works on; return whether there may be more to do."""
         went_on = False
         for one in await self._connection.call("ZRANGE", self._keys.actions_open, 0, AT_ONCE - 1):
             match await self._scripts.act(one.decode(), reaper, LEASE_MS, LOOKS, STEP, KEPT_MS):

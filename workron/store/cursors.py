@@ -1,4 +1,4 @@
-"""Places in listings as text: what a page ends with, and the next one begins behind. Anybody may make one by hand."""
+"""Cursors of listings as text: the position after a page. Clients can forge them."""
 
 from typing import Any, Final
 
@@ -11,12 +11,12 @@ _LARGEST: Final = 2**63
 
 
 def write(place: Place) -> str:
-    """Return the cursor of a place."""
+    """Return the cursor of a position."""
     return orjson.dumps(place).hex()
 
 
 def parse(cursor: str | None) -> Place | None:
-    """Return the place that a cursor names; InvalidRequest if there can be none like that."""
+    """Return the position of a cursor; raise InvalidRequest if it is invalid."""
     if cursor is None:
         return None
     try:
@@ -29,7 +29,7 @@ def parse(cursor: str | None) -> Place | None:
 
 
 def scanned(part: Any) -> int:
-    """Return a cursor of a scan in Redis; ValueError for a number that is none."""
+    """Return a cursor of a scan in Redis; raise ValueError for an invalid number."""
     number = int(part or 0)
     if not 0 <= number < _LARGEST:
         raise ValueError("no cursor of a scan")

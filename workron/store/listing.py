@@ -5,13 +5,13 @@
     running                       the leases, newest first; where they are many, in no order
     scheduled                     the due times, soonest first
     pending                       the queues' lists, by queue and priority, newest first; then those in no list, which
-                                  wait in line for a slot of their concurrency key: by key, the last one first
+                                  wait for a slot of their concurrency key: by key, the last one first
     blocked and terminal states   the sorted set of the queue or of all queues, latest change first
     anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page
 
-What an index does not cover is compared row by row, at most `SCAN_ROWS` and `PAGE_BYTES` a page; a queue that is looked
-at in vain for pending jobs counts as a row. A page may therefore be short or even empty and still have a cursor.
-Cursors name a place by value, not by number: what happens in between shifts nothing.
+Other filters are compared row by row, at most `SCAN_ROWS` and `PAGE_BYTES` a page; a queue searched
+in vain for pending jobs counts as a row. A page may therefore be short or even empty and still have a cursor.
+Cursors are positions by value, not by number: concurrent changes shift nothing.
 """
 
 from collections import deque
@@ -33,35 +33,35 @@ from workron.store.reader import PAGE_BYTES, Reader, scored
 
 SCAN_ROWS: Final = 1000
 FEW: Final = 10_000
-"""So many leases are read whole and sorted."""
+"""Maximum of leases that are read as a whole and sorted."""
 
 _LOOKED_THROUGH: Final = (100, 5_000)
-"""So many jobs on either side of its place the last job of a page is looked for: jobs come and go meanwhile."""
+"""Maximum distance in which the last job of a page is searched: jobs come and go meanwhile."""
 _LISTS: Final = tuple(-priority for priority in reversed(PRIORITIES))
 _HELD: Final = 0
 _BEHIND: Final = 1
-"""In a place, behind a queue's name: its lists by priority, jobs that are held, and what comes after all of these."""
+"""In a position, after a queue's name: its lists by priority, held jobs, and the end of the queue."""
 _QUEUES: Final = 50
 _SHORT: Final = 20
-"""Queues whose lists are looked at in one round trip; a list with fewer jobs is read with it."""
+"""Maximum of queues whose lists are read in one round trip; a list with fewer jobs is read with it."""
 _LEASES: Final = 20
-"""Leases in one piece: what is left of one goes into the cursor."""
+"""Leases per piece: the rest of a piece goes into the cursor."""
 
 Steps = AsyncIterator[tuple[str | None, Place]]
-"""Ids in order, each with the place behind it; None where nothing was found up to there."""
+"""Ids in order, each with the position after it; None if nothing was found up to there."""
 
 
 @dataclass(slots=True)
 class _Page:
-    """What a page has so far, and what it has still room for."""
+    """The rows of a page so far, and its remaining room."""
 
     limit: int
     chosen: list[tuple[str, Row | None]] = field(default_factory=list)
     last: Place | None = None
-    """Behind the last row looked at."""
+    """Position after the last row checked."""
     rows_left: int = field(default_factory=lambda: SCAN_ROWS)
     room: int = PAGE_BYTES
-    """For rows that match, and others."""
+    """Remaining room for matching rows, and for others."""
 
     @property
     def full(self) -> bool:
@@ -110,7 +110,7 @@ class Listing:
         return JobPage(tuple(job for job in jobs if job is not None), cursor)
 
     async def _choose(self, steps: list[tuple[str | None, Place]], where: JobFilter, page: "_Page") -> None:
-        """Look at these jobs, until the page is full."""
+        """Check these jobs, until the page is full."""
         left = deque(steps)
         while left and not page.full:
             wanted = [job_id for job_id, _ in left if job_id is not None]
@@ -188,7 +188,7 @@ class Listing:
                 yield job_id, [job_id]
 
     async def _running_in_pieces(self, cursor: str, ids: str) -> Steps:
-        """Scan the leases: heartbeats move them on all the time, but whoever runs from beginning to end is found."""
+        """Scan the leases: heartbeats move them all the time, but jobs that run during the whole scan are found."""
         left = str(ids).split()
         while True:
             for at, job_id in enumerate(left, 1):
@@ -206,7 +206,7 @@ class Listing:
     async def _zset(
         self, key: str, place: Place | None, count: int, *, newest_first: bool
     ) -> AsyncIterator[tuple[str, int]]:
-        """Yield members and scores behind a place (score, id); members of one score are in order of their ids."""
+        """Yield members and scores after a position (score, id); members of one score are in order of their ids."""
         order = ("REV",) if newest_first else ()
         start = 0
         if place is not None:
@@ -224,8 +224,8 @@ class Listing:
     async def _pending(self, queue: str | None, place: Place | None, count: int) -> Steps:
         """Yield queue by queue, priority by priority, each list from its tail.
 
-        Claims shorten a list at its head, submissions lengthen it at its tail: a page begins behind the last job of the
-        one before, wherever that stands by now; if it has left the list, as far from the tail as it stood.
+        Claims shorten a list at its head, submissions lengthen it at its tail: a page begins after the last job of the
+        previous one, wherever that is now; if it has left the list, at its former distance from the tail.
         """
         async for names in self._queues(queue, place):
             heads = await self._reader.each([head for name in names for head in self._heads(name)])
@@ -240,7 +240,7 @@ class Listing:
                     yield None, [name, _BEHIND]
 
     async def _queues(self, queue: str | None, place: Place | None) -> AsyncIterator[list[str]]:
-        """Yield the names of queues that may have pending jobs, from a place on."""
+        """Yield the names of queues that may have pending jobs, from a position on."""
         if queue is not None:
             yield [queue]
             return
@@ -252,7 +252,7 @@ class Listing:
             start = b"(" + names[-1]
 
     def _heads(self, queue: str) -> list[Command]:
-        """What tells whether there is something in each segment; of short lists that is all."""
+        """Commands that return whether each segment has jobs; for short lists all of their jobs."""
         lists: list[Command] = [("LRANGE", self._keys.pending(queue, -segment), -_SHORT, -1) for segment in _LISTS]
         return [*lists, ("ZCARD", self._keys.concurrency_keys(queue))]
 
@@ -294,9 +294,9 @@ class Listing:
             start = f"({names[-1].decode()}"
 
     async def _behind(self, key: str, behind: int, job_id: str) -> int:
-        """Return how far from the tail to go on behind this job, which stood `behind` from it.
+        """Return the distance from the tail at which to continue after this job, which was `behind` from it.
 
-        It is looked for near there only: cursors may be made by hand, and lists have millions of jobs.
+        It is searched only near there: cursors can be forged, and lists have millions of jobs.
         """
         length: int = await self._connection.call("LLEN", key)
         behind, wanted = max(0, min(behind, length)), job_id.encode()

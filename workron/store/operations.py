@@ -1,4 +1,4 @@
-"""What an operator does with jobs and workflows that are there: cancel, retry, delete."""
+"""Operations on stored jobs and workflows: cancel, retry, delete."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ _IN_A_REQUEST_S: Final = 0.2
 
 
 class Steering:
-    """The transitions that people ask for."""
+    """The transitions requested by users."""
 
     def __init__(self, scripts: Scripts, arrays: Arrays, upkeep: Upkeep) -> None:
         self._scripts = scripts
@@ -22,9 +22,9 @@ class Steering:
         self._upkeep = upkeep
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
-        """End a waiting job at once, or have a running command stopped; Conflict if it has ended or runs anew.
+        """End a waiting job at once, or stop its running command; raise Conflict if it has ended or is in a new run.
 
-        `cascade`: cancel also all that depends on it, however far; that goes on in steps, by anybody.
+        `cascade`: also cancel all direct and indirect dependents; this continues in steps, by any process.
         """
         match await self._scripts.cancel(job_id, "" if run is None else str(run), cascade=cascade):
             case [word, propagating, tasks] if word in (b"CANCELLED", b"CANCELLING"):
@@ -39,7 +39,7 @@ class Steering:
                 raise _not_this_run("cancel", reply, job_id, run)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
-        """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
+        """Start a new run of a failed or cancelled job, and reactivate the dependents skipped because of it."""
         match await self._scripts.retry(job_id, "" if run is None else str(run)):
             case [b"RETRIED", propagating, tasks]:
                 if propagating:
@@ -58,7 +58,7 @@ class Steering:
                 raise _not_this_run("retry", reply, job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
-        """Cancel all jobs of a workflow that have not ended, but the final one; Conflict if all have ended."""
+        """Cancel all unfinished jobs of a workflow except the final one; raise Conflict if all have ended."""
         match await self._scripts.stop(workflow):
             case [b"STOPPED", propagating]:
                 if propagating:
@@ -71,7 +71,7 @@ class Steering:
                 raise UnknownReply("stop", reply)
 
     async def delete(self, job_id: str) -> None:
-        """Forget a finished job, with its tasks if it is an array's; Conflict if it has not ended, or is needed."""
+        """Delete a finished job, with its tasks if it is an array's; raise Conflict if it is unfinished or needed."""
         while True:
             match await self._scripts.delete(job_id):
                 case [b"MORE"]:
@@ -86,11 +86,11 @@ class Steering:
                     raise _not_this_run("delete", reply, job_id, None)
 
     async def cancel_tasks(self, job: Job, indexes: Sequence[int]) -> dict[str, int]:
-        """Cancel some of an array's tasks; answers how many are `cancelled`, `cancelling`, or had `ended`."""
+        """Cancel some of an array's tasks; return how many are `cancelled`, `cancelling`, or had `ended`."""
         return await self._tasks(job, "cancel", indexes)
 
     async def retry_tasks(self, job: Job, indexes: Sequence[int]) -> dict[str, int]:
-        """Run some of an array's tasks again; answers how many are `retried`, `ended` well, or have `not_ended`."""
+        """Retry some of an array's tasks; return how many are `retried`, `ended` well, or have `not_ended`."""
         return await self._tasks(job, "retry", indexes)
 
     async def _tasks(self, job: Job, what: str, indexes: Sequence[int]) -> dict[str, int]:
@@ -101,7 +101,7 @@ class Steering:
         return await self._arrays.tasks(job.id, what, indexes)
 
     async def propagate_quietly(self) -> None:
-        """Have the edges of ended jobs visited now, if Redis is there, as far as a request may take."""
+        """Propagate ends of jobs now, within the time limit of a request, unless Redis is unavailable."""
         with suppress(StoreUnavailable):  # the reaper goes on
             await self._upkeep.propagate(_IN_A_REQUEST_S)
 

@@ -1,4 +1,4 @@
-"""What is done with queues: limits, pauses, purges."""
+"""Operations on queues: limits, pauses, purges."""
 
 import time
 from typing import Final
@@ -8,7 +8,7 @@ from workron.models import NoLimit, QueueChange, Rate
 from workron.redis.scripts import Arg, Scripts, UnknownReply
 
 PURGED: Final = 100
-"""Jobs cancelled in one call."""
+"""Maximum of jobs cancelled in one call."""
 
 
 class Queues:
@@ -18,7 +18,7 @@ class Queues:
         self._scripts = scripts
 
     async def change(self, queue: str, change: QueueChange) -> None:
-        """Change a queue, all in one step; it is made if need be."""
+        """Change a queue atomically; create it if needed."""
         fields: list[Arg] = []
         for name, limit in (("max_pending", change.max_pending), ("max_running", change.max_running)):
             if limit is not None:
@@ -32,7 +32,7 @@ class Queues:
         await self._scripts.gate(queue, fields)
 
     async def purge(self, queue: str, within_s: float) -> tuple[int, bool]:
-        """Cancel jobs that are ready to run in a queue, step by step; returns how many, and whether others are left."""
+        """Cancel jobs of a queue that are ready to run, in steps; return their number, and whether others are left."""
         cancelled, ends_at = 0, time.monotonic() + within_s
         while True:
             match await self._scripts.purge(queue, PURGED):
@@ -44,7 +44,7 @@ class Queues:
                     raise UnknownReply("purge", reply)
 
     async def remove(self, queue: str) -> None:
-        """Forget a queue without jobs, and what was set for it; Conflict if it holds some."""
+        """Delete a queue without jobs, and its settings; raise Conflict if it has some."""
         match await self._scripts.forget(queue):
             case [b"UNKNOWN"]:
                 raise NotFound("queue", queue)

@@ -1,7 +1,7 @@
-"""Reads jobs, queues, workers and workflows. Nothing here writes.
+"""Reads jobs, queues, workers and workflows; never writes.
 
-Jobs are read in calls of bounded size, by number and by bytes: a job may have 5 MB. What is beside them (heartbeats of
-the running ones, states of parents) comes in one round trip more.
+Jobs are read in calls of bounded size, by number and by bytes: a job may have 5 MB. Related data (heartbeats of
+the running ones, states of parents) takes another round trip.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -25,17 +25,17 @@ SHARED: Final = (
     "command", "argv", "name", "tags", "metadata", "max_attempts", "retry", "timeout_ms", "env", "cwd", "created_at",
     "concurrency", "concurrency_limit",
 )  # fmt: skip
-"""What a task has from the job with its array."""
+"""Fields that a task inherits from its array's job."""
 PAGE: Final = 1000
-"""Commands in one round trip."""
+"""Maximum of commands in one round trip."""
 ROWS: Final = 100
-"""Jobs in one call."""
+"""Maximum of jobs in one call."""
 ROOM: Final = 1024 * 1024
-"""Bytes in one call, behind which no other job is read."""
+"""Bytes in one call after which no other job is read."""
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a page of jobs, likewise."""
+"""The same for a page of jobs."""
 MOST_WORKERS: Final = 10_000
-"""Most workers that are listed: of more, those that were heard of last."""
+"""Maximum of listed workers: those with the latest heartbeats."""
 
 
 class Reader:
@@ -55,19 +55,19 @@ class Reader:
         return found
 
     async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Return the jobs of these ids, None where there is none; any number. They have their first dependencies."""
+        """Return the jobs of any number of ids, None for unknown ones. They have only their first dependencies."""
         rows = await self.rows(ids)
         return await self.complete(list(zip(ids, rows, strict=True)))
 
     async def read(self, commands: Sequence[Command]) -> list[Any]:
-        """Run reading commands in pages: a call has to answer in time, however many there are."""
+        """Run any number of reading commands in pages, so that each call is fast."""
         replies: list[Any] = []
         for start in range(0, len(commands), PAGE):
             replies += await self._connection.pipeline(commands[start : start + PAGE])
         return replies
 
     async def each(self, commands: Sequence[Command]) -> list[Any]:
-        """Run them likewise; what a damaged key answers is an error among the replies, and spares the others."""
+        """Do the same; an error of a damaged key is returned among the replies."""
         replies: list[Any] = []
         for start in range(0, len(commands), PAGE):
             replies += await self._connection.each(commands[start : start + PAGE])
@@ -81,7 +81,7 @@ class Reader:
         return rows
 
     async def rows_within(self, ids: Sequence[str], room: int) -> list[Row | None]:
-        """Return the hashes of the first of these ids: one at least, and no more when `room` bytes are used up."""
+        """Return the hashes of the first of these ids: at least one, until `room` bytes are used up."""
         rows: list[Row | None] = []
         while len(rows) < len(ids) and room > 0:
             for row in await self._first_rows(ids[len(rows) :]):
@@ -92,9 +92,9 @@ class Reader:
         return rows
 
     async def _first_rows(self, ids: Sequence[str], edges: int | None = EDGES_SHOWN) -> list[Row | None]:
-        """Return the first of them, as many as come in a call, with what tasks have from their arrays.
+        """Return the first of them, as many as fit a call, with the fields that tasks inherit from their arrays.
 
-        Of more dependencies than `edges` they have the first, and `dependency_count`.
+        They have at most `edges` dependencies, and `dependency_count` if there are more.
         """
         ids = ids[:ROWS]
         rows = await self._shown(ids)
@@ -127,7 +127,7 @@ class Reader:
         return [decode.row(reply) if reply else None for reply in replies]
 
     async def queues_of(self, ids: Sequence[str]) -> list[str | None]:
-        """Return the queues of these jobs, None for those that are not stored."""
+        """Return the queues of these jobs, None for unknown jobs."""
         rows = await self.read([("HMGET", self._keys.job(job_id), "status", "queue") for job_id in ids])
         return [
             None if isinstance(row, Exception) or row[0] is None else decode.text(row[1]) or DEFAULT_QUEUE
@@ -140,7 +140,7 @@ class Reader:
         return [job_id for job_id, exists in zip(ids, found, strict=True) if exists == 0]
 
     async def returned(self, first: str) -> dict[str, str]:
-        """Return which jobs of a submission were not stored, and who held their unique keys."""
+        """Return the jobs of a submission that were not stored, and the holders of their unique keys."""
         found: dict[str, str] = {}
         cursor: Any = 0
         while True:
@@ -150,7 +150,7 @@ class Reader:
                 return found
 
     async def complete(self, rows: Sequence[tuple[str, Row | None]]) -> list[Job | None]:
-        """Turn hashes into jobs: adds last heartbeats, the states of parents, and what there is to know of arrays."""
+        """Convert hashes to jobs, with last heartbeats, states of parents, and data of arrays."""
         asked: dict[tuple[str, str], Command] = {}
         for job_id, row in rows:
             if row is not None:
@@ -159,7 +159,7 @@ class Reader:
         return [None if row is None else _job(job_id, row, replies) for job_id, row in rows]
 
     def _beside(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
-        """Return what is to be read beside a job's hash, by what it is and whose."""
+        """Return the commands for data related to a job's hash, by kind and owner."""
         asked: dict[tuple[str, str], Command] = {}
         if row.get("status") == b"running":
             asked["heartbeat", job_id] = ("GET", self._keys.heartbeat(job_id))
@@ -173,7 +173,7 @@ class Reader:
         return asked
 
     async def queues(self, limit: int, after: str, among: Collection[str] | None = None) -> QueuePage:
-        """Return the queues behind `after` by name: those that are there, of all or of a few."""
+        """Return the queues after `after` by name, of all or of the given ones."""
         if among is None:
             start = f"({after}" if after else "-"
             found = await self._connection.call("ZRANGE", self._keys.queues, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
@@ -203,7 +203,7 @@ class Reader:
         return [decode.queue(name, row, usual) for name, row in zip(names, rows, strict=True)]
 
     async def workers(self, limit: int, after: str) -> WorkerPage:
-        """Return the workers behind `after` by name: those that live, and for an hour those that are lost."""
+        """Return the workers after `after` by name: live ones, and those lost within the last hour."""
         beats, time = await self._connection.pipeline(
             [("ZREVRANGE", self._keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES"), ("TIME",)]
         )
@@ -215,7 +215,7 @@ class Reader:
         return WorkerPage(shown, page[-1][0] if len(seen) > limit else None)
 
     async def serving(self, queue: str) -> list[WorkerState]:
-        """Return the active workers of a queue, of the last `MOST_WORKERS` that were heard; only these are decoded."""
+        """Return the active workers of a queue, among the `MOST_WORKERS` with the latest heartbeats."""
         beats, time = await self._connection.pipeline(
             [("ZREVRANGE", self._keys.workers, 0, MOST_WORKERS - 1, "WITHSCORES"), ("TIME",)]
         )
@@ -261,7 +261,7 @@ class Reader:
         )
 
     async def named_jobs(self, workflow: str, names: Set[str]) -> dict[str, str]:
-        """Return the ids of a workflow's jobs that have these names, of several the newest; it looks from the end."""
+        """Return the ids of a workflow's jobs with these names, the newest of duplicates, searching from the end."""
         found: dict[str, str] = {}
         end = int(await self._connection.call("LLEN", self._keys.workflow_jobs(workflow)))
         while end > 0 and len(found) < len(names):
@@ -277,7 +277,7 @@ class Reader:
         return found
 
     async def workflow_jobs(self, workflow: str, limit: int) -> list[Job]:
-        """Return the first jobs of a workflow, parents before their children; fewer where they are large."""
+        """Return the first jobs of a workflow, parents before their children; fewer if they are large."""
         found = await self._connection.call("LRANGE", self._keys.workflow_jobs(workflow), 0, limit - 1)
         ids = [one.decode() for one in found]
         rows = await self.rows_within(ids, PAGE_BYTES)
@@ -285,12 +285,12 @@ class Reader:
 
 
 def _filled(row: Row, array: Row | None) -> Row:
-    """Add to a task what it has from its array."""
+    """Add to a task the fields of its array."""
     return row if array is None else {name: array[name] for name in SHARED if name in array} | dict(row)
 
 
 def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | None:
-    """`beside` has what was read beside the hash; an error among it stands for a damaged key."""
+    """Return a job; `beside` has the related data, with an error for a damaged key."""
 
     def of(what: str, whose: str) -> Any:
         reply = beside.get((what, whose))
@@ -308,7 +308,7 @@ def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | 
 
 
 def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> WorkerState | None:
-    """The worker of a hash; None where there is none (any more), or nobody can read it."""
+    """Return the worker of a hash; None if there is none or it can't be read."""
     row = {} if isinstance(reply, Exception) else decode.row(reply)
     if "about" not in row:
         return None
@@ -320,12 +320,12 @@ def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> Wo
 
 
 def _ms(time: Sequence[bytes]) -> int:
-    """Milliseconds since the epoch, of a reply to TIME."""
+    """Return the milliseconds since the epoch of a reply to TIME."""
     return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def scored(reply: Any) -> list[tuple[str, int]]:
-    """Members and scores of a sorted-set reply, in either protocol version."""
+    """Return members and scores of a sorted-set reply, in either protocol version."""
     if reply and isinstance(reply[0], bytes):
         reply = list(zip(reply[::2], reply[1::2], strict=True))
     return [(member.decode(), int(float(score))) for member, score in reply]

@@ -1,4 +1,4 @@
-"""The book of schedules: put, read, list, pause and delete them. Nothing here starts a job."""
+"""Stored schedules: put, read, list, pause and delete them. Starts no jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +32,10 @@ _LISTED: Final = (
     "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "created_at", "updated_at",
     "next", "last", "queued", *RunOutcome
 )  # fmt: skip
-"""What a listing reads of a schedule: all but its work, which may be large."""
+"""Fields read for a listing: all but the work, which may be large."""
 _TRIES: Final = 10
 _WRONG_CLOCK_MS: Final = 86_400_000
-"""An occurrence so far ahead was dealt with while a clock was wrong: no reason to wait until it comes again."""
+"""A processed occurrence this far in the future shows that a clock was wrong: it is ignored."""
 
 log = structlog.get_logger()
 
@@ -43,19 +43,19 @@ Check = Callable[[Schedule], None]
 
 
 def _any(_: Schedule) -> None:
-    """Let everybody."""
+    """Allow any caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Names of schedules to look at now, and the ms until the next one is; None: there is no other."""
+    """Names of due schedules, and the ms until the next one is due; None: there is no other."""
 
     names: tuple[str, ...]
     next_in_ms: int | None
 
 
 class ScheduleBook:
-    """All schedules of a namespace. A change is made on what its maker saw, else made anew on what there is by now."""
+    """All schedules of a namespace. A change is based on the version read, and retried if that has changed."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reads: Reads) -> None:
         self._connection = connection
@@ -66,10 +66,10 @@ class ScheduleBook:
     async def put(
         self, name: str, definition: Definition, *, keep_paused: bool = False, check: Check = _any
     ) -> tuple[Schedule, bool]:
-        """Create a schedule, or replace its definition; returns it, and whether it is new.
+        """Create a schedule, or replace its definition; return it, and whether it is new.
 
-        `keep_paused`: it stays paused, or not, as it is; a new one is as the definition says. `check` raises an error
-        if the caller may not replace the one that is there.
+        `keep_paused`: an existing one keeps its pause; a new one follows the definition. `check` raises an error
+        if the caller may not replace the existing one.
         """
         version = ids.new_id()
         for _ in range(_TRIES):
@@ -83,7 +83,7 @@ class ScheduleBook:
         raise StoreUnavailable(f"schedule {name} keeps changing: too many concurrent updates")
 
     async def pause(self, name: str, *, paused: bool, check: Check = _any) -> Schedule:
-        """Pause or resume a schedule. What would have fired meanwhile is neither fired nor missed."""
+        """Pause or resume a schedule. Occurrences during the pause are neither fired nor missed."""
         version = ids.new_id()
         for _ in range(_TRIES):
             before, now_ms = await self.look(name)
@@ -100,7 +100,7 @@ class ScheduleBook:
     async def _store(
         self, name: str, before: Schedule | None, version: str, definition: Definition, now_ms: int
     ) -> bool | None:
-        """Write a definition on what was seen before; returns whether it is new, None if it was changed meanwhile."""
+        """Write a definition based on the version read; return whether it is new, None if that has changed."""
         last_ms = None if before is None else before.last_at_ms
         match await self._scripts.schedule(
             name,
@@ -118,7 +118,7 @@ class ScheduleBook:
                 raise UnknownReply("schedule", reply)
 
     async def delete(self, name: str) -> None:
-        """Delete a schedule; jobs that it has started go on."""
+        """Delete a schedule; jobs it has started continue."""
         if (await self._scripts.unschedule(name))[0] == b"UNKNOWN":
             raise NotFound("schedule", name)
 
@@ -129,7 +129,7 @@ class ScheduleBook:
         return found
 
     async def look(self, name: str) -> tuple[Schedule | None, int]:
-        """Return a schedule, if there is one, and the time in ms as Redis has it."""
+        """Return a schedule, if there is one, and the time in ms on Redis' clock."""
         commands = [
             ("HGETALL", self._keys.schedule(name)),
             ("LRANGE", self._keys.schedule_runs(name), 0, SHOWN_RUNS - 1),
@@ -148,7 +148,7 @@ class ScheduleBook:
         return schedule, now_ms
 
     async def page(self, limit: int, cursor: str | None) -> SchedulePage:
-        """Return schedules behind `cursor` by name, without their work and runs."""
+        """Return schedules after `cursor` by name, without their work and runs."""
         start = "-" if cursor is None else f"({cursor}"
         async with self._reads.turn() as connection:
             found = await connection.call("ZRANGE", self._keys.schedules, start, "+", "BYLEX", "LIMIT", 0, limit + 1)
@@ -161,7 +161,7 @@ class ScheduleBook:
         return SchedulePage(tuple(one for one in schedules if one is not None), next_cursor)
 
     async def due(self, offset: int, limit: int) -> Due:
-        """Return schedules whose time has come, the first `offset` of them passed over."""
+        """Return due schedules, skipping the first `offset`."""
         reply, time = await self._connection.each(
             [("ZRANGE", self._keys.schedules_due, offset, offset + limit - 1, "WITHSCORES"), ("TIME",)]
         )
@@ -175,7 +175,7 @@ class ScheduleBook:
         return Due(names, min((score - now_ms for _, score in scored if score > now_ms), default=None))
 
     async def move(self, schedule: Schedule, step: Step, what: str, *, number: int = 1, text: str = "") -> bool:
-        """Move a schedule on without jobs, see `lua/fire.lua`; returns False if it is not as it was seen."""
+        """Advance a schedule without jobs, see `lua/fire.lua`; return False if it has changed."""
         reply = await self._scripts.fire(
             schedule.name,
             schedule.version,
@@ -196,14 +196,14 @@ class ScheduleBook:
                 raise UnknownReply("fire", reply)
 
     async def was_aborted(self, batch: str) -> bool:
-        """Tell whether a large submission of this id was given up: for a while, none can begin under it."""
+        """Return whether a large submission with this id was aborted: for a while, none can begin with it."""
         return bool(await self._connection.call("HGET", self._keys.batch(batch), "state") == b"aborted")
 
 
 def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> Arg:
-    """The next occurrence of a schedule that gets a definition, as `lua/schedule.lua` takes it.
+    """Return the next occurrence of a new definition, in the format of `lua/schedule.lua`.
 
-    One that is due already stays due, unless it is dealt with before the script has run.
+    One already due stays due, unless it is processed before the script has run.
     """
     if definition.paused:
         return ""
@@ -235,7 +235,7 @@ def _present(values: Sequence[bytes | None]) -> Row:
 
 
 def _schedule(name: str, row: Row, runs: Sequence[bytes]) -> Schedule | None:
-    """The schedule of a hash; None if it can't be read."""
+    """Return the schedule of a hash; None if it can't be read."""
     try:
         return Schedule(
             name=name,

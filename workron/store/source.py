@@ -1,4 +1,4 @@
-"""Jobs straight from Redis."""
+"""A worker's source of jobs over Redis."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,11 +13,11 @@ from workron.redis.connection import Connection
 from workron.store import Store
 
 _LONGEST_WAIT_S: Final = 10.0
-"""A claim follows each wait, so short ones cost commands; a half-open connection is noticed after a whole one."""
+"""Duration of a wait: each costs a claim, so short ones are expensive; a half-open connection is noticed after one."""
 
 
 class RedisSource:
-    """Straight to Redis. Waits on a connection of its own; visits dependents' edges beside the worker's calls."""
+    """A source over Redis. Waits on a separate connection; propagates ends to dependents in the background."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,17 +1,17 @@
-"""The store: every operation on jobs, in domain types. The front of all that speaks Redis.
+"""The store: all operations on jobs, in domain types. The facade of all code that uses Redis.
 
     Store            submit, cancel, retry; read jobs, wait for them     what the API calls
     Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
-    Store.actions    bulk actions: ordered by the API, worked off by the reaper
+    Store.actions    bulk actions: created by the API, executed by the reaper
     Store.schedules  put, read, list, delete schedules               what the API and the reaper call
     Store.doctor     examine, and rebuild                            what `workron doctor` calls
     Store.glance     look at some jobs in turn, and mend them        what the reaper calls
     Store.access     grant, revoke, find API keys                    what the API calls
-    Store.record     what people did through the API                 what the API calls
+    Store.record     the audit log                                    what the API calls
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
-to repeat then, because it is idempotent by id, request id or fence; `cancel` and `retry` are if they name the run.
+to repeat, because it is idempotent by id, request id or fence; `cancel` and `retry` only if they name the run.
 """
 
 import math
@@ -66,12 +66,12 @@ from workron.store.submit import Submitter
 from workron.store.watch import RECHECK_S, Feed
 
 SCHEMA: Final = 1
-"""Version of what is stored in Redis."""
+"""Version of the data in Redis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of the whole system, as far as Redis knows it."""
+    """The state of the whole system, as known to Redis."""
 
     server: ServerInfo
     last_pass_age_ms: int | None
@@ -80,7 +80,7 @@ class Health:
     quarantined: int
     rollbacks: int
     rolled_back_at_ms: int | None
-    """How often Redis was found to have lost a part of its history, and when last (see `lua/lib/history.lua`)."""
+    """How often Redis has lost a part of its history, and when last (see `lua/lib/history.lua`)."""
 
 
 class Store:
@@ -139,19 +139,19 @@ class Store:
         await self._connection.call("PING")
 
     async def check(self, *, allow_eviction: bool = False) -> ServerInfo:
-        """Return what the server says of itself; StoreUnsuitable if jobs would not be safe there.
+        """Return information on the server; raise StoreUnsuitable if jobs would not be safe there.
 
-        The first one to come marks the namespace with the version of its keys.
+        The first caller marks the namespace with the version of its data.
         """
         info = await server_info(self._connection)
         check(info, allow_eviction=allow_eviction)
         if not await self.check_version():
-            # A full server would refuse this write, and has to be drained by those who start now.
+            # A full server would reject this write, and has to be drained by the starting processes.
             await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
         return info
 
     async def check_version(self) -> bool:
-        """Return whether the namespace is marked with the version of its keys; StoreUnsuitable if that is not ours."""
+        """Return whether the namespace is marked with a data version; raise StoreUnsuitable if that is not ours."""
         schema = await self._connection.call("HGET", self._keys.meta, "schema")
         if schema is not None and schema != str(SCHEMA).encode():
             said = schema.decode("utf-8", "backslashreplace")
@@ -185,16 +185,16 @@ class Store:
     # --- limits -------------------------------------------------------------------------------------------------------
 
     async def change_queue(self, queue: str, change: QueueChange) -> QueueState:
-        """Change what is set for a queue; returns it as it is then."""
+        """Change the settings of a queue; return the changed queue."""
         await self._queues.change(queue, change)
         return await self.queue(queue)
 
     async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
-        """Set how many jobs may wait in a queue; None: it has no limit of its own."""
+        """Set the limit of waiting jobs of a queue; None: it has no limit of its own."""
         return await self.change_queue(queue, QueueChange(max_pending=NO_LIMIT if max_pending is None else max_pending))
 
     async def purge_queue(self, queue: str, *, within_s: float = math.inf) -> tuple[int, bool]:
-        """Cancel jobs that are ready to run in a queue; returns how many, and whether there was no time for others."""
+        """Cancel jobs that are ready to run in a queue; return their number, and whether others are left."""
         cancelled, more = await self._queues.purge(queue, within_s)
         if cancelled:
             await self._steering.propagate_quietly()
@@ -207,7 +207,7 @@ class Store:
         return (await self._reader.queues_named([queue]))[0]
 
     async def limit_all(self, settings: Settings) -> None:
-        """Put the limits that the settings name into Redis, where all submitters find them; others stay as they are."""
+        """Store the limits given by the settings in Redis, for all submitters; others stay unchanged."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
                 await self._scripts.limit(scope, "" if most == "none" else most)
@@ -223,7 +223,7 @@ class Store:
         on_failure: OnFailure = OnFailure.CONTINUE,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
-        """Store jobs, all or none; `workflow` is a name. Ids are consecutive, parents stand before their children."""
+        """Store jobs, all or nothing; `workflow` is a name. Ids are consecutive, parents precede their children."""
         await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
@@ -237,7 +237,7 @@ class Store:
         )
 
     async def add(self, workflow: str, jobs: Sequence[NewJob], *, idempotency: Idempotency | None = None) -> Submitted:
-        """Add jobs to a workflow, all or none; Conflict if it has ended, was stopped, or its final job has begun."""
+        """Add jobs to a workflow, all or nothing; raise Conflict if it has ended or accepts no more."""
         _mark(jobs, (await self.workflow(workflow)).holds)
         await self._arrays.check(jobs, self._reader.jobs)
         return await self._submitter.submit(jobs, workflow=workflow, name="", flags="+", idempotency=idempotency)
@@ -279,7 +279,7 @@ class Store:
             return await Explainer(connection, self._keys, reader).explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """Return what was just submitted or claimed: pages that people look at do not hold it up."""
+        """Return jobs just submitted or claimed, without waiting behind large reads."""
         async with self._reading(self._work) as reader:
             return await reader.jobs(job_ids)
 
@@ -321,7 +321,7 @@ class Store:
             return await reader.workflow_jobs(workflow, limit)
 
     async def wait(self, job_id: str, timeout_s: float) -> Job:
-        """Return the job when it has ended, or as it is after the time."""
+        """Return the job once it has ended, or its current state after a timeout."""
         ends_at = time.monotonic() + timeout_s
         async with self._feed.watch(job_id) as changed:
             while True:
@@ -334,7 +334,7 @@ class Store:
 
     @asynccontextmanager
     async def changes(self, job_id: str) -> AsyncIterator[AsyncIterator[None]]:
-        """Give an iterator that yields at once, and again whenever something happens to the job."""
+        """Provide an iterator that yields at once, and again on every event of the job."""
         async with self._feed.watch(job_id) as changed:
 
             async def signals() -> AsyncIterator[None]:

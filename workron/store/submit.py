@@ -1,7 +1,7 @@
-"""Submissions: what fits one call is stored by `submit`, larger ones are staged in chunks, opened, and admitted.
+"""Submissions: those that fit one call are stored by `submit`, larger ones are staged in chunks, opened, and admitted.
 
-No call does more than bounded work, whatever the size of the submission. Until `open`, nothing of a staged submission
-is visible; if its submitter dies, the reaper aborts it. After `open`, the reaper would admit the rest.
+Each call does bounded work, for any size of the submission. Until `open`, no part of a staged submission
+is visible; if its submitter dies, the reaper aborts it. After `open`, the reaper admits the rest.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ _WHY_CLOSED: Final = {
     b"final": "its final job has started or is about to",
 }
 _STAGES: Final = 2
-"""Chunks under way at once."""
+"""Maximum of chunks sent concurrently."""
 IDEMPOTENCY_MS: Final = 24 * 3600 * 1000
 _SOONEST_S, _RATE_UNKNOWN_S, _LATEST_S = 1.0, 5.0, 60.0
-"""When who is refused may come back, at the earliest, if nothing is known, and at the latest."""
+"""Bounds of Retry-After: minimum, default if the drain rate is unknown, maximum (s)."""
 ABANDONED_MS: Final = 60_000
-"""A staged submission that got no chunk for so long has lost its submitter."""
+"""A staged submission without a new chunk for this time has lost its submitter."""
 
 
 class Submitter:
     """Stores submissions of any size, whole or not at all.
 
-    Small ones that come while a call is under way go with the next one, together: the latency of one call, the
+    Small ones that arrive during a call are sent together with the next one: the latency of one call, the
     throughput of many.
     """
 
@@ -82,7 +82,7 @@ class Submitter:
         idempotency: Idempotency | None,
         flags: str = "",
     ) -> Submitted:
-        """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents stand before their children.
+        """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents precede their children.
 
         `flags`: see `parse_workflow` in `lua/lib/submissions.lua`.
         """
@@ -119,7 +119,7 @@ class Submitter:
         return submitted
 
     async def _with_returned(self, submitted: Submitted) -> Submitted:
-        """Put those that hold unique keys into the places of the jobs that were not stored because of them."""
+        """Replace jobs that were not stored by the jobs that hold their unique keys."""
         instead = await self._returned(submitted.ids[0])
         if not instead:
             return submitted
@@ -140,7 +140,7 @@ class Submitter:
         return await answer
 
     async def _go_on(self) -> None:
-        """Store what has gathered, call by call, until nothing does."""
+        """Store the collected submissions, call by call, until none is left."""
         try:
             while self._waiting:
                 await self._call()
@@ -166,7 +166,7 @@ class Submitter:
                 answer.set_result(reply)
 
     def _take(self) -> list[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]]:
-        """Take as many submissions as make one call of bounded work."""
+        """Take as many submissions as fit one call of bounded work."""
         together = [self._waiting.popleft()]
         jobs, edges, size = together[0][0].jobs, together[0][0].edges, together[0][0].bytes
         while self._waiting:
@@ -221,9 +221,9 @@ class Submitter:
         key: str,
         fingerprint: str,
     ) -> tuple[int, Any]:
-        """Stage all chunks; returns how many, and the last reply.
+        """Stage all chunks; return their number, and the last reply.
 
-        Two are under way, so that Redis need not wait while the next one is made.
+        Two are sent concurrently, so that Redis does not idle while the next one is made.
         """
         under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]] = deque()
         number, reply = 0, [b"STAGED"]
@@ -251,24 +251,24 @@ class Submitter:
             await end([call for _, call in under_way])
 
     async def abort_quietly(self, batch: str) -> None:
-        """Delete a submission that was not opened; if Redis is away, the reaper does it later."""
+        """Delete an unopened submission; if Redis is unavailable, the reaper does it later."""
         with suppress(StoreUnavailable):
             while (await self._scripts.abort(batch, 0))[0] == b"MORE":
                 pass
 
     async def admit_quietly(self, batch: str) -> None:
-        """Put the jobs of an open submission to work; if Redis goes away, the reaper goes on."""
+        """Admit the jobs of an open submission; if Redis is unavailable, the reaper continues."""
         with suppress(StoreUnavailable):
             await self.admit(batch)
 
     async def admit(self, batch: str, ends_at: float = math.inf) -> bool:
-        """Admit all jobs of an open submission; returns False if it is not open, or the time is over."""
+        """Admit all jobs of an open submission; return False if it is not open, or time is up."""
         while (reply := await self._scripts.admit(batch))[0] == b"MORE" and time.monotonic() < ends_at:
             pass
         return bool(reply[0] == b"ADMITTED")
 
     async def tidy(self, batch: str, ends_at: float) -> bool:
-        """Admit what a submitter left open, or abort what it has abandoned; returns whether that is done."""
+        """Admit an open submission, or abort an abandoned one; return whether this is complete."""
         if await self.admit(batch, ends_at):
             return True
         while (reply := await self._scripts.abort(batch, ABANDONED_MS))[0] == b"MORE" and time.monotonic() < ends_at:
@@ -279,8 +279,8 @@ class Submitter:
 async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]], values: ArrayValues) -> Any:
     """Return the reply to the chunk that was sent first.
 
-    It is sent again where it came before the one ahead of it (a connection broke, or that one had to wait for values),
-    and with its own values, if it asks for them.
+    It is sent again if it arrived before its predecessor (a connection broke, or that one had to wait for values),
+    and with its own values if requested.
     """
     stage, call = under_way.popleft()
     reply = await call
@@ -296,7 +296,7 @@ def _answers(reply: Any) -> Sequence[Any]:
 
 
 def _judge(reply: Any) -> Submitted | None:
-    """Turn the reply of a submission into None (stored), the earlier submission, or the error it means."""
+    """Convert the reply of a submission to None (stored), the earlier submission, or an error."""
     match reply:
         case [b"STORED" | b"OPEN", _]:
             return None
@@ -335,7 +335,7 @@ def _judge(reply: Any) -> Submitted | None:
 
 
 def _until_gone(jobs: int, rate: bytes) -> float:
-    """Return the seconds in which so many jobs end, as far as is known."""
+    """Return the estimated seconds until this many jobs have ended."""
     if not rate:
         return _RATE_UNKNOWN_S
     return min(_LATEST_S, max(_SOONEST_S, jobs / float(rate))) if float(rate) else _LATEST_S

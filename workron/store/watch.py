@@ -1,4 +1,4 @@
-"""The live feed: whoever waits for a job is told of changes by the `events` stream, read on one connection."""
+"""Watches for events of jobs: the `events` stream, read on one connection, wakes all waiters."""
 
 import asyncio
 from collections import defaultdict
@@ -15,25 +15,25 @@ from workron.runtime.async_tools import end
 from workron.runtime.signals import happens
 
 RECHECK_S: Final = 5.0
-"""Waiters look again after so long without an event: the stream is capped, a very late reader may miss one."""
+"""Waiters check again after this time without an event: the stream is capped, a very late reader may miss one."""
 
 log = structlog.get_logger()
 
 
 class Feed:
-    """Wakes those who wait for jobs. Reads the stream only while somebody waits."""
+    """Wakes waiters of jobs. Reads the stream only while there are waiters."""
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
         self._keys = keys
         self._waiters: defaultdict[str, dict[asyncio.Event, None]] = defaultdict(dict)
-        """Those who wait for each job, in their order."""
+        """Waiters of each job, in order."""
         self._reader: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
     @asynccontextmanager
     async def watch(self, job_id: str) -> AsyncIterator[asyncio.Event]:
-        """Give an event that is set whenever something happens to the job. Read the job after entering."""
+        """Provide an event that is set on every event of the job. Read the job after entering."""
         signal = asyncio.Event()
         self._waiters[job_id][signal] = None
         try:
@@ -89,7 +89,7 @@ class Feed:
 
 
 def _entries(reply: Any) -> list[tuple[bytes, list[bytes]]]:
-    """Entries of an XREAD on one stream, in either protocol version."""
+    """Return the entries of an XREAD on one stream, in either protocol version."""
     if not reply:
         return []
     entries = next(iter(reply.values())) if isinstance(reply, Mapping) else reply[0][1]
