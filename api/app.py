@@ -11,7 +11,7 @@ from starlette.routing import Match
 from api import problems
 from api.auth import queue_rights
 from api.auth.callers import caller_of
-from api.auth.keyring import Ring
+from api.auth.keyring import Keyring
 from api.context import Context, context_of
 from api.http import pages
 from api.http.gate import Gate
@@ -52,8 +52,8 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    ring = None if api_key is None else Ring(api_key, store)
-    context = app.state.context = Context(store, settings, ring)
+    keyring = None if api_key is None else Keyring(api_key, store)
+    context = app.state.context = Context(store, settings, keyring)
     # /jobs/next and /jobs/actions go before /jobs/{job_id}
     steps = (submissions, claims, actions, jobs, workflows, reports, exchange)
     modules = (*steps, queues, schedules, workers, api_keys, system)
@@ -64,7 +64,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     app.add_route("/openapi.json", pages.openapi, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
-    app.add_middleware(Gate, settings=settings, ring=ring, trail=context.trail)
+    app.add_middleware(Gate, settings=settings, keyring=keyring, trail=context.trail)
     return app
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from api.auth.audit import Trail
 from api.auth.callers import confirm, left
-from api.auth.keyring import Ring
+from api.auth.keyring import Keyring
 from api.store_outage import OutageWatch
 from api.worker_calls.cancels import CancelBoard
 from api.worker_calls.parking import Parking
@@ -26,8 +26,8 @@ T = TypeVar("T")
 class Context:
     """Created once per application; `stopping` is set when the server begins to stop."""
 
-    def __init__(self, store: "Store", settings: Settings, ring: Ring | None = None) -> None:
-        self.ring: Final = ring
+    def __init__(self, store: "Store", settings: Settings, keyring: Keyring | None = None) -> None:
+        self.keyring: Final = keyring
         """The API keys; None if no key is required."""
         self.store: Final = store
         self.settings: Final = settings

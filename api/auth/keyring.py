@@ -41,7 +41,7 @@ class _Found:
     until_s: float
 
 
-class Ring:
+class Keyring:
     """All keys of this API. The master key needs no store, so that it works during an outage.
 
     Other keys are read from the store, at most once per `REMEMBERED_S`; raises StoreUnavailable if that fails.

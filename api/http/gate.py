@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.auth.audit import Trail
 from api.auth.callers import ASKED, MASTER, UNAUTHENTICATED, UNRESTRICTED, Asked
-from api.auth.keyring import Ring
+from api.auth.keyring import Keyring
 from api.http.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
 from workron.settings import Settings
@@ -31,11 +31,11 @@ _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorizat
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, ring: Ring | None, trail: Trail) -> None:
-        """`ring` None: no key is required."""
+    def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring | None, trail: Trail) -> None:
+        """`keyring` None: no key is required."""
         self._app = app
         self._hosts = HostList(settings)
-        self._ring = ring
+        self._ring = keyring
         self._trail = trail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

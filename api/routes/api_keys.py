@@ -82,8 +82,8 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     try:
         await context.store.access.revoke(key_id)
     finally:
-        if context.ring is not None:
-            context.ring.forget(key_id)
+        if context.keyring is not None:
+            context.keyring.forget(key_id)
     return Response(status_code=204)
 
 

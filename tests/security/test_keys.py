@@ -286,7 +286,7 @@ async def test_a_token_ends_with_the_key_that_its_job_was_submitted_with(
     job, workflow = await token(await clients.knowing(text), "a")
     assert await add(job, workflow, queue="b") == 201
     await store.access.revoke(id_in(text) or "")
-    app.state.context.ring.forget(id_in(text))
+    app.state.context.keyring.forget(id_in(text))
     assert await add(job, workflow, queue="b") == 401
 
 

@@ -126,14 +126,14 @@ async def test_a_key_is_not_judged_anew_for_each_part_of_a_body(
     monkeypatch.setattr("api.auth.callers.FRESH_S", 30.0)
     client = await clients("submit")
     judged = 0
-    caller = app.state.context.ring.caller
+    caller = app.state.context.keyring.caller
 
     async def counted(*asked: Any) -> Any:
         nonlocal judged
         judged += 1
         return await caller(*asked)
 
-    monkeypatch.setattr(app.state.context.ring, "caller", counted)
+    monkeypatch.setattr(app.state.context.keyring, "caller", counted)
 
     async def parts() -> AsyncIterator[bytes]:
         yield b'{"command":'

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.auth.keyring import REMEMBERED_S, Ring
+from api.auth.keyring import REMEMBERED_S, Keyring
 from tests.api.live import KEY
 from tests.security.conftest import Clients
 from workron import ids
@@ -17,27 +17,27 @@ async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
     """They also pushed out what was remembered of good keys."""
     monkeypatch.setattr("api.auth.keyring._MOST_REMEMBERED", 10)
     monkeypatch.setattr("api.auth.keyring._MOST_UNKNOWN", 5)
-    ring, text = Ring(KEY, store), (await clients.key("read")).encode()
-    assert await ring.caller(b"Bearer " + text, "GET", "/jobs") is not None
+    keyring, text = Keyring(KEY, store), (await clients.key("read")).encode()
+    assert await keyring.caller(b"Bearer " + text, "GET", "/jobs") is not None
     for key_id in ids.new_ids(50):
-        assert await ring.caller(f"Bearer wk1.{key_id}.x".encode(), "GET", "/jobs") is None
-    assert (len(ring._found), len(ring._unknown)) == (1, 5)
+        assert await keyring.caller(f"Bearer wk1.{key_id}.x".encode(), "GET", "/jobs") is None
+    assert (len(keyring._found), len(keyring._unknown)) == (1, 5)
 
 
 async def test_no_more_keys_are_remembered_than_may(
     store: Store, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.auth.keyring._MOST_REMEMBERED", 3)
-    ring = Ring(KEY, store)
+    keyring = Keyring(KEY, store)
     for _ in range(5):
         text = (await clients.key("read")).encode()
-        assert await ring.caller(b"Bearer " + text, "GET", "/jobs") is not None
-    assert len(ring._found) == 3
+        assert await keyring.caller(b"Bearer " + text, "GET", "/jobs") is not None
+    assert len(keyring._found) == 3
 
 
 async def test_a_key_costs_one_round_trip_in_five_seconds(store: Store, clients: Clients) -> None:
     text = (await clients.key("read")).encode()
-    ring = Ring(KEY, store)
+    keyring = Keyring(KEY, store)
     asked = 0
     find = store.access.find
 
@@ -48,7 +48,7 @@ async def test_a_key_costs_one_round_trip_in_five_seconds(store: Store, clients:
 
     store.access.find = counted  # type: ignore[method-assign]
     for _ in range(100):
-        assert await ring.caller(b"Bearer " + text, "GET", "/jobs") is not None
-        assert await ring.caller(b"Bearer " + text[:-1] + b"!", "GET", "/jobs") is None
+        assert await keyring.caller(b"Bearer " + text, "GET", "/jobs") is not None
+        assert await keyring.caller(b"Bearer " + text[:-1] + b"!", "GET", "/jobs") is None
     assert asked == 1
     assert REMEMBERED_S <= 5
