@@ -64,7 +64,7 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     app.add_route("/openapi.json", pages.openapi, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
-    app.add_middleware(Gate, settings=settings, keyring=keyring, trail=context.trail)
+    app.add_middleware(Gate, settings=settings, keyring=keyring, audit=context.audit)
     return app
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import Request
 
-from api.auth.audit import Trail
+from api.auth.audit import AuditWriter
 from api.auth.callers import confirm, left
 from api.auth.keyring import Keyring
 from api.store_outage import OutageWatch
@@ -35,7 +35,7 @@ class Context:
         self.started_s: Final = time.monotonic()
         self.instance: Final = ids.new_id()
         self.outages: Final = OutageWatch(store, self.stopping)
-        self.trail: Final = Trail(store, settings.audit_entries, self.outages)
+        self.audit: Final = AuditWriter(store, settings.audit_entries, self.outages)
         self.parking: Final = Parking(store, self.instance, self.stopping, self.outages)
         self.cancels: Final = CancelBoard(self.parking.source, self.stopping, self.outages)
 
@@ -43,7 +43,7 @@ class Context:
         """Stop all listeners of the store; the owner closes the store itself."""
         await self.cancels.aclose()
         await self.parking.aclose()
-        await self.trail.aclose()
+        await self.audit.aclose()
         await self.outages.aclose()
 
     async def while_wanted(self, request: Request, work: Coroutine[Any, Any, T]) -> T | None:

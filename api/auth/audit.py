@@ -34,7 +34,7 @@ Entry = tuple[float, Sequence[str | int]]
 """The time on this process's clock, and the other fields."""
 
 
-class Trail:
+class AuditWriter:
     """Buffers and writes entries; the store keeps `most` of them, none if it is 0."""
 
     def __init__(self, store: "Store", most: int, outages: OutageWatch) -> None:
@@ -47,7 +47,7 @@ class Trail:
         self._left_out = 0
         self._refused = False
 
-    def note(self, asked: Asked, status: int, client: tuple[str, int] | None) -> None:
+    def append(self, asked: Asked, status: int, client: tuple[str, int] | None) -> None:
         """Queue the entry of a request with this response status; 0: no response."""
         if not self._most:
             return
@@ -77,7 +77,7 @@ class Trail:
         now_s = time.monotonic()
         entries: list[Any] = [(int((now_s - at_s) * 1000), *words) for at_s, words in together]
         try:
-            await self._store.record.note(entries, self._most)
+            await self._store.audit.append(entries, self._most)
         except StoreUnavailable as error:
             self._outages.failed(error)
             if not self._refused and not error.is_outage:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.auth.audit import Trail
+from api.auth.audit import AuditWriter
 from api.auth.callers import ASKED, MASTER, UNAUTHENTICATED, UNRESTRICTED, Asked
 from api.auth.keyring import Keyring
 from api.http.hosts import HostList, same_origin
@@ -31,12 +31,12 @@ _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorizat
 class Gate:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring | None, trail: Trail) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring | None, audit: AuditWriter) -> None:
         """`keyring` None: no key is required."""
         self._app = app
         self._hosts = HostList(settings)
-        self._ring = keyring
-        self._trail = trail
+        self._keyring = keyring
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +60,7 @@ class Gate:
             await problems.internal()(scope, receive, answer.send)
         finally:
             if asked.action is not None:
-                self._trail.note(asked, answer.status, scope["client"])
+                self._audit.append(asked, answer.status, scope["client"])
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = {name: value for name, value in scope["headers"] if name in _CHECKED}
@@ -75,14 +75,14 @@ class Gate:
 
     async def _identify(self, scope: Scope) -> Asked | Response:
         """Return the caller, or the 401/503 response if the credentials are rejected."""
-        if self._ring is None:
+        if self._keyring is None:
             return Asked(UNRESTRICTED)
         if scope["path"] in OPEN_PATHS:
             return Asked(UNAUTHENTICATED)
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-        if self._ring.is_master(authorization):
+        if self._keyring.is_master(authorization):
             return Asked(MASTER)
-        again = partial(self._ring.caller, authorization, scope["method"], scope["path"])
+        again = partial(self._keyring.caller, authorization, scope["method"], scope["path"])
         try:
             caller = await again()
         except StoreUnavailable as error:

@@ -96,5 +96,5 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 )
 async def list_audit(request: Request, query: Annotated[RecordQuery, Query()]) -> Response:
     """List the audit log, newest first: changes and rejected requests. Claims and reports of workers are not logged."""
-    page = await context_of(request).store.record.page(query.limit, query.cursor)
+    page = await context_of(request).store.audit.page(query.limit, query.cursor)
     return schemas.json_response(schemas.list_document(map(schemas.entry_document, page.entries), page.next_cursor))

@@ -183,7 +183,7 @@ async def test_every_change_by_people_is_recorded_and_nothing_else(
         await master.request(method, target, **body)
         await worker.request(method, target, **body)
         await reader.request(method, target, **body)
-    await app.state.context.trail.aclose()
+    await app.state.context.audit.aclose()
     entries = (await master.get("/audit?limit=1000")).json()["data"]
     by = {who: [one["action"] for one in entries if one["key_name"] == who] for who in (None, "key-1", "key-2")}
     assert sorted(by[None]) == sorted(expected | workers_too)

@@ -292,7 +292,7 @@ async def test_no_operation_tells_anything_of_another_queue(
     await master.post(f"/jobs/{held['id']}/fail", json=report | {"reason": "exit_code", "exit_code": 1})
     assert MARK in (await master.get(f"/jobs/{held['id']}/output")).text
     await limited.post("/jobs", json={"command": "true", "queue": "a"})
-    await app.state.context.trail.aclose()
+    await app.state.context.audit.aclose()
 
     known = VALUES | {"job_id": held["id"], "workflow_id": made["id"], "action_id": action, "schedule": "other"}
     known |= {"worker_id": "theirs"}

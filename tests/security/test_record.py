@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.app import create_app
-from api.auth.audit import Trail
+from api.auth.audit import AuditWriter
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
 from tests.security.conftest import Clients
@@ -24,7 +24,7 @@ SECRET = "hunter2-hunter2-hunter2"
 
 async def recorded(app: DocumentedApi, master: httpx2.AsyncClient) -> list[dict[str, Any]]:
     """Have what waits written, and return all entries, the oldest first."""
-    await app.state.context.trail.aclose()
+    await app.state.context.audit.aclose()
     entries: list[dict[str, Any]] = (await master.get("/audit?limit=1000")).json()["data"]
     return entries[::-1]
 
@@ -116,7 +116,7 @@ async def test_what_stands_in_a_path_can_not_pass_for_two_targets_or_lines(
 async def test_only_the_latest_entries_are_kept(bench: Bench, store: Store) -> None:
     entry = (0, "master", "", "submit_job", "x", 201, "127.0.0.1")
     for _ in range(10):
-        await store.record.note([entry] * 200, 100)
+        await store.audit.append([entry] * 200, 100)
     assert 100 <= await bench.client.xlen(bench.keys.audit) <= 100 + 200
 
 
@@ -124,16 +124,16 @@ async def test_entries_go_together_and_not_before_the_answer(
     app: DocumentedApi, store: Store, master: httpx2.AsyncClient
 ) -> None:
     calls: list[int] = []
-    note = store.record.note
+    note = store.audit.append
 
     async def counted(entries: Any, most: int) -> None:
         calls.append(len(entries))
         await note(entries, most)
 
-    store.record.note = counted  # type: ignore[method-assign]
+    store.audit.append = counted  # type: ignore[method-assign]
     for _ in range(100):
         await master.post("/jobs", json={"command": "true"})
-    await app.state.context.trail.aclose()
+    await app.state.context.audit.aclose()
     assert sum(calls) == 100
     assert len(calls) <= 30
 
@@ -154,8 +154,8 @@ def three_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logged(
     three_may_wait: None, app: DocumentedApi, store: Store, master: httpx2.AsyncClient, wait_until: Any
 ) -> None:
-    trail: Trail = app.state.context.trail
-    note, away, tries = store.record.note, True, 0
+    trail: AuditWriter = app.state.context.audit
+    note, away, tries = store.audit.append, True, 0
 
     async def sometimes(entries: Any, most: int) -> None:
         nonlocal tries
@@ -164,7 +164,7 @@ async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logg
             raise StoreUnavailable("away")
         await note(entries, most)
 
-    store.record.note = sometimes  # type: ignore[method-assign]
+    store.audit.append = sometimes  # type: ignore[method-assign]
     with capture_logs() as logs:
         jobs = [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(5)]
         await wait_until(lambda: tries > 2)
@@ -178,19 +178,19 @@ async def test_what_comes_while_the_oldest_are_written_is_not_taken_for_them(
     three_may_wait: None, app: DocumentedApi, store: Store, master: httpx2.AsyncClient, wait_until: Any
 ) -> None:
     """Those that are being written may be pushed out meanwhile by as many others."""
-    note, begun, go_on = store.record.note, asyncio.Event(), asyncio.Event()
+    note, begun, go_on = store.audit.append, asyncio.Event(), asyncio.Event()
 
     async def slowly(entries: Any, most: int) -> None:
         begun.set()
         await go_on.wait()
         await note(entries, most)
 
-    store.record.note = slowly  # type: ignore[method-assign]
+    store.audit.append = slowly  # type: ignore[method-assign]
     jobs = [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(3)]
     await begun.wait()
     jobs += [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(3)]
     go_on.set()
-    await wait_until(lambda: not app.state.context.trail._waiting)
+    await wait_until(lambda: not app.state.context.audit._waiting)
     written = [one["target"] for one in (await master.get("/audit")).json()["data"]][::-1]
     assert written[-3:] == jobs[3:]
 
@@ -205,8 +205,8 @@ async def test_a_record_that_can_not_be_written_holds_up_nobody_and_is_logged_on
     with capture_logs() as logs:
         for _ in range(20):
             assert (await master.post("/jobs", json={"command": "true"})).status_code == 201
-        await wait_until(lambda: app.state.context.trail._refused)
-        await app.state.context.trail.aclose()
+        await wait_until(lambda: app.state.context.audit._refused)
+        await app.state.context.audit.aclose()
     assert [line["event"] for line in logs].count("audit log not writable") == 1
 
 

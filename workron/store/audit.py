@@ -14,7 +14,7 @@ MOST_AT_ONCE: Final = 200
 """Maximum of entries in one call: about a millisecond of work."""
 
 
-class Record:
+class AuditLog:
     """The audit log of one namespace."""
 
     def __init__(self, keys: Keys, scripts: Scripts, reads: Reads) -> None:
@@ -22,7 +22,7 @@ class Record:
         self._keys = keys
         self._scripts = scripts
 
-    async def note(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
+    async def append(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
         """Append entries, see `lua/note.lua`. After a lost reply a repeat may duplicate them."""
         for start in range(0, len(entries), MOST_AT_ONCE):
             await self._scripts.note(most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry])

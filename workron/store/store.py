@@ -7,7 +7,7 @@
     Store.doctor     examine, and rebuild                            what `workron doctor` calls
     Store.glance     look at some jobs in turn, and mend them        what the reaper calls
     Store.access     grant, revoke, find API keys                    what the API calls
-    Store.record     the audit log                                    what the API calls
+    Store.audit      the audit log                                    what the API calls
     Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
@@ -51,7 +51,7 @@ from workron.settings import Settings
 from workron.store.api_keys import Access
 from workron.store.arrays import Arrays
 from workron.store.attempts import Attempts
-from workron.store.audit import Record
+from workron.store.audit import AuditLog
 from workron.store.bulk_actions import Actions
 from workron.store.explain import Explainer, Explanation
 from workron.store.listing import Listing
