@@ -81,7 +81,7 @@ class Keyring:
         now_s = time.monotonic()
         found = self._found.get(key_id) or self._unknown.get(key_id)
         if found is None or found.until_s <= now_s:
-            record = await self._store.access.find(key_id)
+            record = await self._store.api_keys.find(key_id)
             left_s = REMEMBERED_S if record is None or record.left_ms is None else record.left_ms / 1000
             usable = None if record is None or record.expired else record
             found = _Found(usable, now_s + max(0.0, min(REMEMBERED_S, left_s)))

@@ -45,7 +45,7 @@ async def create_key(request: Request) -> Response:
     """Create an API key; only this response contains its text."""
     context = context_of(request)
     new = await body.required(NewApiKey, request, context.settings.max_body)
-    record, text = await context.store.access.grant(new.to_new_key())
+    record, text = await context.store.api_keys.grant(new.to_new_key())
     note_targets(request, record.id)
     document = schemas.key_document(record) | {"key": text}
     return schemas.json_response(document, 201, {"cache-control": "no-store"})
@@ -60,7 +60,7 @@ async def create_key(request: Request) -> Response:
 )
 async def list_keys(request: Request) -> Response:
     """List API keys, oldest first; expired keys are listed for another 30 days."""
-    records = await context_of(request).store.access.list()
+    records = await context_of(request).store.api_keys.list()
     return schemas.json_response({"data": list(map(schemas.key_document, records))})
 
 
@@ -80,7 +80,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     if not ids.is_id(key_id):
         raise NotFound("key", key_id)
     try:
-        await context.store.access.revoke(key_id)
+        await context.store.api_keys.revoke(key_id)
     finally:
         if context.keyring is not None:
             context.keyring.forget(key_id)

@@ -111,7 +111,7 @@ async def test_no_operation_answers_who_has_no_key_a_wrong_one_or_one_that_is_ov
         await clients.key("admin"),
         await clients.key("admin"),
     )
-    await store.access.revoke(id_in(revoked) or "")
+    await store.api_keys.revoke(id_in(revoked) or "")
     for key in (
         *(None, "", "x", KEY[:-1], KEY + "x", KEY.upper(), expired, revoked),
         *(good[:-1], good[:-1] + ("A" if good[-1] != "A" else "B"), good + "A", good + ".", good.replace(".", "..")),

@@ -51,7 +51,7 @@ def test_all_that_waits_is_asked_here(app: DocumentedApi) -> None:
 
 
 async def revoke(store: Store, key: str) -> None:
-    await store.access.revoke(id_in(key) or "")
+    await store.api_keys.revoke(id_in(key) or "")
 
 
 async def let_it_be_answered(store: Store, held: Claim) -> str:

@@ -124,7 +124,7 @@ async def test_a_token_ends_with_the_key_that_its_job_was_claimed_with(
     key = await clients.key("work", queues=("a",))
     job = await clients.knowing((await claimed_by(await clients.knowing(key), "claims"))["more"]["token"])
     assert (await job.get(f"/workflows/{flow}")).status_code == 200
-    await store.access.revoke(id_in(key) or "")
+    await store.api_keys.revoke(id_in(key) or "")
     app.state.context.keyring.forget(id_in(key))
     assert (await job.get(f"/workflows/{flow}")).status_code == 401
 

@@ -39,14 +39,14 @@ async def test_a_key_costs_one_round_trip_in_five_seconds(store: Store, clients:
     text = (await clients.key("read")).encode()
     keyring = Keyring(KEY, store)
     asked = 0
-    find = store.access.find
+    find = store.api_keys.find
 
     async def counted(key_id: str) -> Any:
         nonlocal asked
         asked += 1
         return await find(key_id)
 
-    store.access.find = counted  # type: ignore[method-assign]
+    store.api_keys.find = counted  # type: ignore[method-assign]
     for _ in range(100):
         assert await keyring.caller(b"Bearer " + text, "GET", "/jobs") is not None
         assert await keyring.caller(b"Bearer " + text[:-1] + b"!", "GET", "/jobs") is None

@@ -27,7 +27,7 @@ KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """How long an expired key stays listed."""
 
 
-class Access:
+class ApiKeys:
     """The API keys of one namespace."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:

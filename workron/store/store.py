@@ -48,7 +48,7 @@ from workron.redis.scripts import Scripts
 from workron.redis.server_info import ServerInfo, check, server_info
 from workron.runtime.signals import happens
 from workron.settings import Settings
-from workron.store.api_keys import Access
+from workron.store.api_keys import ApiKeys
 from workron.store.arrays import Arrays
 from workron.store.attempts import Attempts
 from workron.store.audit import AuditLog
