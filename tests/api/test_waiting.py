@@ -26,7 +26,7 @@ async def submit(live: Live) -> str:
 
 
 def parked(store: Store) -> int:
-    return sum(map(len, store._feed._waiters.values()))
+    return sum(map(len, store._watch._waiters.values()))
 
 
 async def test_a_wait_is_answered_when_the_job_ends(live: Live, store: Store, wait_until: WaitUntil) -> None:

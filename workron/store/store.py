@@ -63,7 +63,7 @@ from workron.store.queues import Queues
 from workron.store.reader import Reader
 from workron.store.schedule_book import ScheduleBook
 from workron.store.submit import Submitter
-from workron.store.watch import RECHECK_S, Feed
+from workron.store.watch import RECHECK_S, Watch
 
 SCHEMA: Final = 1
 """Version of the data in Redis."""
@@ -128,7 +128,7 @@ class Store:
         await self.aclose()
 
     async def aclose(self) -> None:
-        await self._feed.aclose()
+        await self._watch.aclose()
         for reads in (self._pages, self._brief, self._work):
             await reads.aclose()
         await self._connection.aclose()
@@ -323,7 +323,7 @@ class Store:
     async def wait(self, job_id: str, timeout_s: float) -> Job:
         """Return the job once it has ended, or its current state after a timeout."""
         ends_at = time.monotonic() + timeout_s
-        async with self._feed.watch(job_id) as changed:
+        async with self._watch.watch(job_id) as changed:
             while True:
                 changed.clear()
                 job = await self.job(job_id)
@@ -335,7 +335,7 @@ class Store:
     @asynccontextmanager
     async def changes(self, job_id: str) -> AsyncIterator[AsyncIterator[None]]:
         """Provide an iterator that yields at once, and again on every event of the job."""
-        async with self._feed.watch(job_id) as changed:
+        async with self._watch.watch(job_id) as changed:
 
             async def signals() -> AsyncIterator[None]:
                 while True:

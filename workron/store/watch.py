@@ -20,7 +20,7 @@ RECHECK_S: Final = 5.0
 log = structlog.get_logger()
 
 
-class Feed:
+class Watch:
     """Wakes waiters of jobs. Reads the stream only while there are waiters."""
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
