@@ -13,7 +13,7 @@ from workron.store.maintenance import Upkeep
 _IN_A_REQUEST_S: Final = 0.2
 
 
-class Steering:
+class Operations:
     """The transitions requested by users."""
 
     def __init__(self, scripts: Scripts, arrays: Arrays, upkeep: Upkeep) -> None:

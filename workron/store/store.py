@@ -56,7 +56,7 @@ from workron.store.bulk_actions import Actions
 from workron.store.explain import Explainer, Explanation
 from workron.store.listing import Listing
 from workron.store.maintenance import Upkeep
-from workron.store.operations import Steering
+from workron.store.operations import Operations
 from workron.store.outputs import Outputs
 from workron.store.policy import Policy
 from workron.store.queues import Queues
@@ -197,7 +197,7 @@ class Store:
         """Cancel jobs that are ready to run in a queue; return their number, and whether others are left."""
         cancelled, more = await self._queues.purge(queue, within_s)
         if cancelled:
-            await self._steering.propagate_quietly()
+            await self._operations.propagate_quietly()
         return cancelled, more
 
     async def remove_queue(self, queue: str) -> None:
@@ -245,22 +245,22 @@ class Store:
     # --- steering -----------------------------------------------------------------------------------------------------
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
-        return await self._steering.cancel(job_id, run, cascade=cascade)
+        return await self._operations.cancel(job_id, run, cascade=cascade)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
-        await self._steering.retry(job_id, run)
+        await self._operations.retry(job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
-        await self._steering.cancel_workflow(workflow)
+        await self._operations.cancel_workflow(workflow)
 
     async def delete(self, job_id: str) -> None:
-        await self._steering.delete(job_id)
+        await self._operations.delete(job_id)
 
     async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        return await self._steering.cancel_tasks(await self.job(job_id), indexes)
+        return await self._operations.cancel_tasks(await self.job(job_id), indexes)
 
     async def retry_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        return await self._steering.retry_tasks(await self.job(job_id), indexes)
+        return await self._operations.retry_tasks(await self.job(job_id), indexes)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
