@@ -88,7 +88,7 @@ class Direct:
         self.held.clear()
         [claim] = (await self.store.attempts.claim(self._request(1))).claims
         await self.store.attempts.finish([Result(claim.id, claim.fence, Outcome(None, exit_code=0))])
-        await self.store.upkeep.propagate()
+        await self.store.maintenance.propagate()
 
     async def heartbeat(self) -> None:
         now_ms = int(time.time() * 1000)

@@ -23,7 +23,7 @@ from workron.runtime.outage import Outage
 from workron.runtime.signals import happens
 from workron.specs.schedule import expand
 from workron.store import Store
-from workron.store.maintenance import PASS_S, Reaped, Upkeep
+from workron.store.maintenance import PASS_S, Maintenance, Reaped
 from workron.store.retention import Swept
 
 SWEEP_EVERY_S: Final = 10.0
@@ -49,7 +49,7 @@ class Reaper:
     """Repeats its passes `reap`, `keep_house`, `act` and `fire` with `run`."""
 
     def __init__(self, store: Store, *, every_s: float) -> None:
-        self._upkeep: Upkeep = store.upkeep
+        self._maintenance: Maintenance = store.maintenance
         self._actions = store.actions
         self._glance = store.glance
         self._name = ids.new_id()
@@ -95,7 +95,7 @@ class Reaper:
         """Reclaim jobs with expired leases, page by page until one is not full."""
         requeued = ended = alive = put_off = 0
         while True:
-            page = await self._upkeep.reap()
+            page = await self._maintenance.reap()
             if page.undone:
                 log.error("history rolled back: redis is in an older state than before", passes=page.undone)
             for lost in page.lost:
@@ -120,10 +120,10 @@ class Reaper:
                 damaged.append(error)
                 return None
 
-        await spare(self._upkeep.promote())
-        await spare(self._upkeep.rouse())
-        await spare(self._upkeep.propagate(PASS_S))
-        tidied = await spare(self._upkeep.tidy(PASS_S))
+        await spare(self._maintenance.promote())
+        await spare(self._maintenance.rouse())
+        await spare(self._maintenance.propagate(PASS_S))
+        tidied = await spare(self._maintenance.tidy(PASS_S))
         await spare(self._measure_now_and_then())
         swept = await spare(self._sweep_now_and_then())
         await spare(self._mend_now_and_then())
@@ -147,7 +147,7 @@ class Reaper:
     async def _measure_now_and_then(self) -> None:
         if time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
             self._measured_at = time.monotonic()
-            await self._upkeep.measure()
+            await self._maintenance.measure()
 
     async def _mend_now_and_then(self) -> None:
         if time.monotonic() - self._glanced_at >= GLANCE_EVERY_S:
@@ -171,9 +171,9 @@ class Reaper:
             self._told.clear()
 
     async def _sweep_now_and_then(self) -> Swept | None:
-        if time.monotonic() - self._swept_at < SWEEP_EVERY_S and not self._upkeep.is_full:
+        if time.monotonic() - self._swept_at < SWEEP_EVERY_S and not self._maintenance.is_full:
             return None
-        swept = await self._upkeep.sweep()
+        swept = await self._maintenance.sweep()
         self._swept_at = -math.inf if swept.more else time.monotonic()
         if swept.early:
             log.warning("redis is full, finished jobs deleted early", jobs=swept.early)

@@ -65,7 +65,7 @@ async def finish_all(store: Store, claims: Sequence[Claim], outcomes: Iterable[O
     results = [Result(one.id, one.fence, outcome) for one, outcome in zip(claims, outcomes, strict=True)]
     exchanged = await store.attempts.finish(results, worker="w1")
     if exchanged.propagating:
-        await store.upkeep.propagate()
+        await store.maintenance.propagate()
     return exchanged.finished
 
 
@@ -73,7 +73,7 @@ async def reap_all(store: Store) -> int:
     """Have all leases lapse, and reap until some were taken back; returns how many."""
     await lapse(store)
     for _ in range(500):
-        reaped = await store.upkeep.reap()
+        reaped = await store.maintenance.reap()
         if reaped.requeued or reaped.ended:
             return reaped.requeued + reaped.ended
         await asyncio.sleep(0.02)

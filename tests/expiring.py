@@ -23,7 +23,7 @@ async def ended(store: Store, job_id: str) -> Job:
 async def changed(store: Store, job_id: str, *statuses: Status) -> Job:
     deadline = time.monotonic() + 10
     while (job := await store.job(job_id)).status not in statuses and time.monotonic() < deadline:
-        await store.upkeep.promote()
+        await store.maintenance.promote()
         await asyncio.sleep(0.01)
     return job
 
@@ -31,7 +31,7 @@ async def changed(store: Store, job_id: str, *statuses: Status) -> Job:
 async def overrun(store: Store, job_id: str, fence: int) -> None:
     """Return when the running job has been told to stop because its deadline has passed."""
     while (beat := (await store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence]) is Beat.OK:
-        await store.upkeep.promote()
+        await store.maintenance.promote()
         await asyncio.sleep(0.01)
     assert beat is Beat.CANCEL
 

@@ -62,9 +62,9 @@ class Patient:
         await self.redis.zadd(self.keys.leases, {self.running: 1, self.slot: 1}, xx=True)
         await self.redis.delete(self.keys.heartbeat(self.running), self.keys.heartbeat(self.slot))
         for _ in range(200):
-            await store.upkeep.reap()
-            await store.upkeep.promote()
-            await store.upkeep.tidy()
+            await store.maintenance.reap()
+            await store.maintenance.promote()
+            await store.maintenance.tidy()
             for one in await claim(store, limit=20):
                 await finish(store, one)
             queue = await store.queue("default")

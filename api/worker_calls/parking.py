@@ -214,7 +214,7 @@ class Parking:
         with self._outages.outlasted():  # the reaper does it too
             waiters = (waiter for same_worker in self._waiters.values() for waiter in same_worker)
             queues = {queue for waiter in waiters for queue in waiter.request.queues}
-            next_due_ms = await self._store.upkeep.promote(sorted(queues))
+            next_due_ms = await self._store.maintenance.promote(sorted(queues))
             if self._waiters:
                 self._note_due(Claimed(parked=True, next_due_in_ms=next_due_ms))
 

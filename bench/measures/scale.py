@@ -91,7 +91,7 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> float:
 
 async def _sweep(plan: Plan) -> None:
     async with Store(Connection.open(plan.server.url), policy=Policy(retention_done_ms=1)) as store:
-        await store.upkeep.sweep()
+        await store.maintenance.sweep()
 
 
 async def _graphs(plan: Plan, direct: Direct) -> None:

@@ -80,7 +80,7 @@ async def test_a_stream_goes_on_at_the_position_that_is_given_back(live: Live, s
         [attempt] = await claim(store, wait=True)
         await write(store, attempt, 0, word)
         await finish(store, attempt, outcome)
-        await store.upkeep.promote()
+        await store.maintenance.promote()
         attempts.append(attempt.fence)
     one, two = attempts
     for position, expected in {

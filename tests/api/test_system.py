@@ -39,7 +39,7 @@ async def test_health_is_degraded_until_a_reaper_has_run(client: httpx2.AsyncCli
     before = await health(client)
     assert (before["status"], before["reaper"]["last_pass_age"]) == ("degraded", None)
     assert "no reaper" in before["warnings"][0]
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     after = await health(client)
     assert 0 <= after["reaper"]["last_pass_age"] < 10
     assert not any("reaper" in warning for warning in after["warnings"])
@@ -57,9 +57,9 @@ async def test_health_tells_of_a_rollback_and_of_damaged_jobs(
     client: httpx2.AsyncClient, store: Store, bench: Bench
 ) -> None:
     assert (await health(client))["history"] == {"rollbacks": 0, "rolled_back_at": None}
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     await bench.client.hset(bench.keys.meta, "beat", "0")
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     await bench.client.sadd(bench.keys.quarantine, "one")
     answer = await health(client)
     assert (answer["history"]["rollbacks"], answer["quarantined"]) == (1, 1)
@@ -78,7 +78,7 @@ async def test_health_names_the_server_and_how_durable_it_is(client: httpx2.Asyn
 
 
 async def test_a_silent_reaper_is_told_loudly(client: httpx2.AsyncClient, store: Store, bench: Any) -> None:
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     await bench.client.hset(bench.keys.meta, "last_pass", int(time.time() * 1000) - 60_000)
     answer = await health(client)
     assert answer["status"] == "degraded"

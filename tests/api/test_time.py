@@ -135,7 +135,7 @@ async def test_jobs_without_have_neither(client: httpx2.AsyncClient) -> None:
 async def test_a_job_that_expired_says_so(client: httpx2.AsyncClient, store: Store) -> None:
     job_id = (await submitted(client, expires="1ms"))["id"]
     await asyncio.sleep(0.01)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     document = (await client.get(f"/jobs/{job_id}")).json()
     assert (document["status"], document["reason"], document["started_at"]) == ("cancelled", "expired", None)
     assert (await client.post(f"/jobs/{job_id}/retry", json={"run": 1})).json()["status"] == "pending"
@@ -164,7 +164,7 @@ async def test_a_client_that_ignores_a_cancel_is_told_then_refused_and_the_job_e
     answers = []
     while (await client.get(f"/jobs/{job_id}")).json()["status"] == "running":
         answers.append(await client.post(f"/jobs/{job_id}/heartbeat", json=fence))
-        await store.upkeep.reap()
+        await store.maintenance.reap()
         await asyncio.sleep(0.02)
     assert {answer.json()["state"] for answer in answers if answer.status_code == 200} == {"cancel"}
     assert {answer.status_code for answer in answers} <= {200, 409}

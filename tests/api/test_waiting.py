@@ -124,7 +124,7 @@ async def test_following_goes_on_with_the_output_of_the_next_attempt(live: Live,
             await store.attempts.write_output([(job_id, attempt.fence, OutputPatch(0, word, len(word)))])
             assert await asyncio.wait_for(anext(chunks), SOON_S) == word
             await finish(store, attempt, outcome)
-            await store.upkeep.promote()
+            await store.maintenance.promote()
 
 
 async def test_a_followed_stream_outlives_a_restart_of_the_store(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ class Load:
         await self.store.change_queue("b", QueueChange(paused=self.random.random() < 0.3))
 
     async def keep_house(self) -> None:
-        await self.store.upkeep.promote()
-        await self.store.upkeep.propagate()
-        await self.store.upkeep.tidy()
+        await self.store.maintenance.promote()
+        await self.store.maintenance.propagate()
+        await self.store.maintenance.tidy()
 
     async def run(self) -> None:
         while True:

@@ -144,7 +144,7 @@ async def test_what_is_looked_at_far_too_late_is_found(bench: Bench) -> None:
     await bench.client.zadd(bench.keys.leases, {patient.running: 2**50})
     await bench.client.delete(bench.keys.heartbeat(patient.running))
     assert {fault.code for fault in await bench.store().glance.look()} == {"not-due"}
-    await bench.store().upkeep.reap()
+    await bench.store().maintenance.reap()
     assert await bench.client.zscore(bench.keys.leases, patient.running) < 2**49
     assert await patient.faults() == {}
     await patient.run_to_the_end()
@@ -234,7 +234,7 @@ async def test_of_a_key_in_very_many_queues_some_are_looked_at_again_as_long_as_
     await finish(store, running)
     for _ in range(5):
         assert (await store.doctor.examine()).faults == ()
-        await store.upkeep.promote()
+        await store.maintenance.promote()
 
 
 @pytest.mark.damaged
@@ -272,7 +272,7 @@ async def test_an_array_that_follows_another_one_and_has_forgotten_whose_turn_it
     assert len(await run_all(store)) == 3
     other = array_job(3, max_parallel=1, depends_on=[Dependency(first.id, matching=True)])
     await store.submit([other])
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     (claimed,) = await claim(store)
     await bench.client.delete(f"{bench.keys.array(other.id)}:turns")
     await finish(store, claimed)

@@ -140,7 +140,7 @@ async def test_all_or_none_of_10_000_jobs_exist_after_a_death_at_every_call(benc
         opened = dies[0] == "after" or dies[1] > OPEN
         ids = await bench.stored()
         await assert_visible(bench, ids, visible=opened)
-        await bench.store.upkeep.tidy()
+        await bench.store.maintenance.tidy()
         if opened:
             assert len(ids) == SIZE
             await assert_claimable(bench, what)
@@ -183,14 +183,14 @@ async def assert_claimable(bench: Bench, what: Submission) -> None:
 @pytest.mark.parametrize("number", [OPEN + 13])
 async def test_all_jobs_of_a_submission_whose_api_died_can_be_run(bench: Bench, what: Submission, number: int) -> None:
     await bench.submit_in_vain(what, ("before", number))
-    await bench.store.upkeep.tidy()
+    await bench.store.maintenance.tidy()
     ran: set[str] = set()
     results: list[Result] = []
     for request in range(SIZE):
         claim = ClaimRequest("w1", ("default",), 150, f"boot:{request}")
         exchanged = await bench.store.attempts.finish(results, claim)
         if exchanged.propagating:
-            await bench.store.upkeep.propagate()
+            await bench.store.maintenance.propagate()
         results = [Result(claim.id, claim.fence, SUCCESS) for claim in exchanged.claimed.claims]
         assert ran.isdisjoint(result.id for result in results)
         ran.update(result.id for result in results)
@@ -207,6 +207,6 @@ async def test_the_client_of_a_dead_api_may_repeat_its_request(bench: Bench, wha
     await bench.submit_in_vain(what, ("before", number), key="once")
     status, _ = await bench.submit(what, key="once")
     assert status == (201 if number <= OPEN else 200)
-    await bench.store.upkeep.tidy()
+    await bench.store.maintenance.tidy()
     await assert_claimable(bench, what)
     assert len(await bench.stored()) == SIZE

@@ -102,7 +102,7 @@ async def test_each_occurrence_is_started_once_whatever_is_killed(
         for _ in range(100):
             if await bench.client.zcard(Keys(namespace).batches) == 0:
                 break
-            await store.upkeep.tidy()
+            await store.maintenance.tidy()
         assert await fired(bench, names) == ROUNDS * len(names)
         assert await bench.client.zcard(bench.keys.jobs) == ROUNDS * (SINGLES + LARGE)
     finally:

@@ -20,12 +20,12 @@ def worker_on(host: str) -> WorkerInfo:
 
 async def test_a_reaper_is_healthy_once_it_has_made_a_pass(store: Store) -> None:
     assert await reaper_problem(store, 1.0) == "no reaper has run yet"
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await reaper_problem(store, 1.0) is None
 
 
 async def test_a_reaper_that_stopped_making_passes_is_not_healthy(store: Store) -> None:
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert "the last pass of a reaper was" in str(await reaper_problem(store, -10.0))
 
 

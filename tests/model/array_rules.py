@@ -90,6 +90,6 @@ class ArrayRules(SubmitRules):
     @rule()
     def tidy(self) -> None:
         async def real() -> None:
-            await self.store.upkeep.tidy()
+            await self.store.maintenance.tidy()
 
         self.do("tidy", real, self.model.tidy, again=False)

@@ -22,7 +22,7 @@ class ReaperRules(Driver):
     @rule()
     def reap(self) -> None:
         async def real() -> Any:
-            reaped = await self.store.upkeep.reap()
+            reaped = await self.store.maintenance.reap()
             return reaped.requeued, reaped.ended
 
         self.do("reap", real, self.model.reap)
@@ -30,14 +30,14 @@ class ReaperRules(Driver):
     @rule()
     def promote(self) -> None:
         async def real() -> None:
-            await self.store.upkeep.promote()
+            await self.store.maintenance.promote()
 
         self.do("promote", real, self.model.promote)
 
     @rule()
     def propagate(self) -> None:
         async def real() -> None:
-            await self.store.upkeep.propagate()
+            await self.store.maintenance.propagate()
 
         self.do("propagate", real, self.model.propagate)
 

@@ -61,7 +61,7 @@ async def test_who_follows_a_cancelled_array_is_skipped(store: Store) -> None:
     at_any_end = follower(job, When.FINISHED)
     await submit(store, job, behind, at_any_end)
     await store.cancel(job.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert (await array_of(store, behind)).counts[Status.SKIPPED] == 1200
     assert len(await run_all(store)) == 1200
     assert (await store.job(at_any_end.id)).status is Status.DONE
@@ -142,7 +142,7 @@ async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     assert await store._connection.call("ZSCORE", store._keys.arrays, behind.id) is not None
     await store.cancel(behind.id)
     while await store._connection.call("ZCARD", store._keys.arrays):  # the reaper goes on, pass by pass
-        await store.upkeep.tidy(0.05)
+        await store.maintenance.tidy(0.05)
     assert (await store.job(behind.id)).status is Status.CANCELLED
 
 
@@ -184,7 +184,7 @@ async def test_the_sweep_left_the_indexes_of_cancelled_tasks_behind(bench: Bench
     await store.cancel(behind.id)
     await run_all(store)
     await asyncio.sleep(0.01)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert await bench.client.keys(f"{bench.keys.array('')}*") == []
 
 
@@ -241,7 +241,7 @@ async def test_the_cancel_of_the_followed_array_hid_that_of_the_one_that_follows
         reply = await store._scripts.cancel(array.id, "")
         assert reply[0] == b"CANCELLING"
     while await store._connection.call("ZCARD", store._keys.arrays):
-        await store.upkeep.tidy()
+        await store.maintenance.tidy()
     assert await claim(store, queues=["behind"], limit=50) == []
     assert (await store.job(behind.id)).status is Status.CANCELLED
 

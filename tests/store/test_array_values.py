@@ -211,7 +211,7 @@ async def test_values_of_a_batch_that_was_given_up_go_with_it(bench: Bench) -> N
         await submit(store, *many)
     assert await ttl_of_values(bench, many[-1].id) == -1
     await bench.client.zincrby(bench.keys.batches, -120_000, many[0].id)
-    await bench.store().upkeep.tidy()
+    await bench.store().maintenance.tidy()
     assert await ttl_of_values(bench, many[-1].id) == -2
 
 

@@ -206,7 +206,7 @@ async def test_the_submitter_may_die_before_it_has_worked_on_the_array(
         with pytest.raises(RuntimeError):
             await submit(store, job)
     assert (await array_of(store, job)).counts[Status.PENDING] == 100
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert (await array_of(store, job)).counts[Status.PENDING] == 700
     assert len(await run_all(store)) == 700
 
@@ -249,8 +249,8 @@ async def test_an_array_that_is_not_done_by_its_deadline_fails_and_its_tasks_are
     await submit(store, job)
     [running] = await claim(store)
     await asyncio.sleep(1.6)
-    await store.upkeep.promote()
-    await store.upkeep.tidy()
+    await store.maintenance.promote()
+    await store.maintenance.tidy()
     assert (await store.job(running.id)).cancel_requested_at_ms is not None
     assert await claim(store) == []
     await finish(store, running, Outcome(Reason.CANCELLED, signal=15))
@@ -266,7 +266,7 @@ async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(store: S
     await submit(store, parent, late, started)
     [begun] = await claim(store)
     await asyncio.sleep(0.15)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert (await store.job(late.id)).status is Status.CANCELLED
     await finish(store, begun)
     assert len(await run_all(store)) == 2
@@ -278,9 +278,9 @@ async def test_an_array_of_which_no_task_had_started_in_time_ran_all_the_same(be
     job = array_job(3, expires=Moment(after_ms=50), max_parallel=2)
     await submit(store, job)
     await asyncio.sleep(0.1)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     while await bench.client.zcard(bench.keys.arrays):
-        await store.upkeep.tidy()
+        await store.maintenance.tidy()
     expired = await store.job(job.id)
     assert (expired.status, expired.reason) == (Status.CANCELLED, Reason.EXPIRED)
     assert (await array_of(store, job)).counts[Status.CANCELLED] == 3

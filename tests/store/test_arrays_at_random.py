@@ -65,8 +65,8 @@ class Life:
                 await self.store.retry_tasks(job.id, self.some_of(job))
 
     async def tidy(self) -> None:
-        await self.store.upkeep.tidy()
-        await self.store.upkeep.propagate()
+        await self.store.maintenance.tidy()
+        await self.store.maintenance.propagate()
 
     def some_of(self, job: NewJob) -> list[int]:
         assert job.array is not None

@@ -152,7 +152,7 @@ async def test_a_worker_that_ignores_a_cancel_is_ended_though_it_beats(bench: Be
     beats = set()
     for _ in range(100):
         beats |= set((await store._scripts.heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
-        if (await store.upkeep.reap()).ended:
+        if (await store.maintenance.reap()).ended:
             break
         await asyncio.sleep(0.02)
     beats |= set((await store._scripts.heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
@@ -167,7 +167,7 @@ async def test_the_reaper_ends_a_cancel_that_its_worker_ignores_though_the_key_i
     await store.cancel(job_id)
     await asyncio.sleep(0.02)
     await bench.client.zadd(bench.keys.leases, {job_id: 1})
-    assert (await store.upkeep.reap()).ended == 1
+    assert (await store.maintenance.reap()).ended == 1
 
 
 async def test_repeating_a_cancel_does_not_give_the_worker_more_time(bench: Bench) -> None:
@@ -231,13 +231,13 @@ async def test_the_heartbeat_of_an_earlier_attempt_does_not_keep_a_lease(bench: 
     (got,) = await claim(store)
     await bench.client.set(bench.keys.heartbeat(job_id), f"w0 {got.fence - 1} 1", px=30_000)
     await bench.client.zadd(bench.keys.leases, {job_id: 1})
-    assert (await store.upkeep.reap()).requeued == 1
+    assert (await store.maintenance.reap()).requeued == 1
 
 
 async def test_workers_not_seen_for_an_hour_leave_the_list(bench: Bench) -> None:
     store = bench.store()
     await bench.client.zadd(bench.keys.workers, {"old": 1})
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await bench.client.zcard(bench.keys.workers) == 0
 
 
@@ -251,7 +251,7 @@ async def test_the_reaper_marks_a_full_server_and_unmarks_it(bench: Bench) -> No
 async def test_a_lease_of_a_job_that_does_not_run_is_dropped(bench: Bench) -> None:
     store = bench.store()
     await bench.client.zadd(bench.keys.leases, {"gone": 1})
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await bench.client.zcard(bench.keys.leases) == 0
 
 
@@ -263,5 +263,5 @@ async def test_a_sweep_drops_an_entry_whose_job_is_in_another_state(bench: Bench
     for queue in (None, "default"):
         await bench.client.zadd(bench.keys.index(queue, "done"), {pending: 1})
     await asyncio.sleep(0.02)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert [job and job.status for job in await store.jobs([done, pending])] == [None, Status.PENDING]

@@ -42,11 +42,11 @@ async def test_an_array_that_was_cancelled_before_its_admission_did_not_run_when
     one, array = array_job(1, id=first), array_job(2, id=array, values=["a", "b"])
     await submit_unadmitted(store, monkeypatch, [one, array])
     await store.cancel(array.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     await run_all(store)
     assert await statuses(store, one, array) == ["done", "cancelled"]
     await store.retry(array.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert [ran.more["array"]["value"] for ran in await run_all(store)] == ["a", "b"]
     assert await statuses(store, array) == ["done"]
 
@@ -60,12 +60,12 @@ async def test_an_array_that_was_skipped_at_its_admission_did_not_run_when_its_p
     await submit(store, parent)
     await submit_unadmitted(store, monkeypatch, [one, array])
     await end(store, FAILURE)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await statuses(store, array) == ["skipped"]
     await store.retry(parent.id)
     for _ in range(4):
         await end(store)
-        await store.upkeep.tidy()
+        await store.maintenance.tidy()
     assert await statuses(store, parent, one, array) == ["done", "done", "done"]
 
 
@@ -76,7 +76,7 @@ async def test_a_final_job_that_was_cancelled_before_its_admission_never_ran_whe
     last.final = True
     await submit_unadmitted(store, monkeypatch, [one, last], as_workflow=True)
     await store.cancel(last.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     await end(store)
     await store.retry(last.id)
     assert await end(store) == last.id
@@ -90,7 +90,7 @@ async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
     one, two = jobs(2, concurrency=Concurrency("k", 1))
     await submit_unadmitted(store, monkeypatch, [one, two])
     await store.cancel(two.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     await end(store)
     assert not await bench.client.exists(bench.keys.prefix + "concurrency:k")
 
@@ -145,7 +145,7 @@ async def half_deleted(bench: Bench, array: NewJob) -> None:
 async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store, bench: Bench) -> None:
     array = array_job(101)
     await submit(store, array)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     await run_all(store, 100)
     await half_deleted(bench, array)
     with pytest.raises(NotFound):
@@ -158,11 +158,11 @@ async def test_done_tasks_that_were_swept_ran_again_when_their_array_was_retried
     store = bench.store(Policy(retention_done_ms=1, retention_failed_ms=3_600_000))
     array = array_job(2)
     await submit(store, array)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     await run_all(store, 1)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     await store.retry(array.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert [ran.more["array"]["index"] for ran in await run_all(store)] == [1]
     assert await statuses(store, array) == ["done"]
 
@@ -174,10 +174,10 @@ async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> N
     await submit(store, parent)
     await submit(store, *children)
     await store.cancel(parent.id)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert (await store._scripts.cancel(parent.id, "", cascade=True))[1] == 1  # who cancels dies behind the first step
-    await store.upkeep.sweep()
-    await store.upkeep.propagate()
+    await store.maintenance.sweep()
+    await store.maintenance.propagate()
     assert set(await statuses(store, *children)) <= {"cancelled", "None"}  # some are swept by now
 
 
@@ -191,7 +191,7 @@ async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store
     await store.attempts.finish([Result(running.id, running.fence, SUCCESS)], worker="w1")
     assert (await store.job(task)).status == (await store.job(array.id)).status == "done"
     await store.delete(array.id)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert set(await statuses(store, *children)) == {"pending"}
 
 

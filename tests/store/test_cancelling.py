@@ -45,7 +45,7 @@ async def guardian_has_killed(store: Store, got: Claim) -> None:
 
 
 async def timeout_was_ignored(store: Store, got: Claim) -> None:
-    while not (await store.upkeep.reap()).ended:
+    while not (await store.maintenance.reap()).ended:
         await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
         await asyncio.sleep(0.01)
 
@@ -63,7 +63,7 @@ async def test_however_an_accepted_cancel_ends_it_is_cancelled(
     assert await store.cancel(job_id) is Cancelled.CANCELLING
     await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
     await asyncio.sleep(1.05)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     await end(store, got)
     job = await store.job(job_id)
     assert (job.status, job.reason) == (Status.CANCELLED, Reason.CANCELLED)
@@ -104,7 +104,7 @@ async def test_who_ignores_a_timeout_and_keeps_beating_loses_the_attempt_long_be
     (job_id,) = await submit(store, new_job(timeout_ms=1, max_attempts=1))
     (got,) = await claim(store)
     started = time.monotonic()
-    while not (await store.upkeep.reap()).ended:
+    while not (await store.maintenance.reap()).ended:
         await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
         await asyncio.sleep(0.02)
         assert time.monotonic() - started < 30
@@ -192,7 +192,7 @@ async def test_a_job_that_waits_for_its_next_attempt_is_cancelled_at_once(store:
     await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=3))
     assert await store.cancel(job_id) is Cancelled.CANCELLED
     await asyncio.sleep(0.05)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert await claim(store) == []
     assert (await finish(store, got)).verdict is Verdict.RECORDED
 

@@ -92,7 +92,7 @@ async def test_a_cascade_goes_on_when_its_caller_has_died(bench: Bench) -> None:
     await store._scripts.cancel(root, "", cascade=True)  # its caller dies here
     found = await statuses(store, *members)
     assert {"cancelled", "blocked"} == set(found)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert set(await statuses(store, *members)) == {"cancelled"}
 
 
@@ -115,7 +115,7 @@ async def test_a_second_cascade_within_a_millisecond_went_nowhere(bench: Bench) 
     await bench.client.hset(bench.keys.meta, "cascade", "4000000000000")  # as if the clock stood still
     for _ in range(2):
         await store.cancel(parent.id, cascade=True)
-        await store.upkeep.propagate()
+        await store.maintenance.propagate()
         assert set(await statuses(store, parent, child)) == {"cancelled"}
         await store.retry(parent.id)
         await store.retry(child.id)

@@ -127,7 +127,7 @@ async def test_what_a_claim_leaves_for_its_size_wakes_the_next_worker(bench: Ben
 
 async def test_tasks_count_with_what_they_have_from_their_array(store: Store) -> None:
     await submit(store, array_job(3, command=LARGE))
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert [len(one) for one in await claims_until_empty(store)] == [1, 1, 1]
 
 

@@ -95,10 +95,10 @@ async def test_what_a_submitter_left_behind_kept_its_room_for_a_day(bench: Bench
     [first, *_] = many = jobs(800)
     await _stage_alone(store, many)
     await bench.client.zincrby(bench.keys.batches, DAY_MS, first.id)
-    assert await store.upkeep.tidy() == 0
+    assert await store.maintenance.tidy() == 0
     assert await bench.client.zscore(bench.keys.batches, first.id) <= await now_ms(bench)
     await bench.client.zincrby(bench.keys.batches, -120_000, first.id)
-    assert await store.upkeep.tidy() == 1
+    assert await store.maintenance.tidy() == 1
 
 
 async def _stage_alone(store: Store, many: list[NewJob]) -> None:

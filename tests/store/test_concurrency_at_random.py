@@ -104,9 +104,9 @@ class Life:
             await self.store.purge_queue(self.random.choice(QUEUES))
 
     async def tidy(self) -> None:
-        await self.store.upkeep.promote()
-        await self.store.upkeep.tidy()
-        await self.store.upkeep.propagate()
+        await self.store.maintenance.promote()
+        await self.store.maintenance.tidy()
+        await self.store.maintenance.propagate()
 
     async def step(self) -> None:
         often = [self.submit, self.submit, self.claim, self.claim, self.claim, self.finish, self.finish, self.tidy]

@@ -43,7 +43,7 @@ async def test_a_failed_job_frees_its_slot_while_it_waits_for_its_next_attempt(s
     await finish(store, (await claim(store))[0], BAD)
     assert await started(store) == [second.id]
     while (await store.job(first.id)).status is Status.SCHEDULED:
-        await store.upkeep.promote()
+        await store.maintenance.promote()
         await asyncio.sleep(0.01)
     assert await started(store) == []
 
@@ -165,7 +165,7 @@ async def test_what_is_swept_leaves_nothing(store: Store, bench: Bench) -> None:
     await submit(store, *jobs(2, concurrency=ONE))
     for _ in range(2):
         await finish(store, (await claim(store))[0])
-    swept = await bench.store(Policy(retention_done_ms=0)).upkeep.sweep()
+    swept = await bench.store(Policy(retention_done_ms=0)).maintenance.sweep()
     assert swept.deleted == 2
 
 

@@ -20,7 +20,7 @@ async def test_keys_of_which_jobs_are_held_were_looked_at_again_every_minute(ben
     await claim(store, limit=20)  # all that may start: the others are still held
     assert await bench.client.zcard(bench.keys.due) == 0
     assert await claim(store, limit=20) == []
-    assert await store.upkeep.promote() is None
+    assert await store.maintenance.promote() is None
 
 
 async def test_what_is_held_goes_when_a_slot_gets_free_though_nothing_is_due(store: Store) -> None:

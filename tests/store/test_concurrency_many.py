@@ -58,7 +58,7 @@ async def test_what_is_too_much_for_one_call_is_gone_on_with(store: Store, bench
     await submit(store, new_job(concurrency=MANY))
     listed = [await bench.client.llen(bench.keys.pending(queue, 5)) for queue in queues]
     assert sum(listed) == 500
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     listed = [await bench.client.llen(bench.keys.pending(queue, 5)) for queue in queues]
     assert listed == [180] * 4
 
@@ -69,7 +69,7 @@ async def test_a_slot_is_offered_to_all_of_many_queues(store: Store, bench: Benc
     await submit(store, *(new_job(concurrency=ONE, queue=queue) for queue in queues))
     await finish(store, running)
     for _ in range(3):  # 64 in one call
-        await store.upkeep.promote()
+        await store.maintenance.promote()
     listed = [await bench.client.llen(bench.keys.pending(queue, 5)) for queue in queues]
     assert listed == [1] * 150
     [running] = await claim(store, queues=["q149"])
@@ -101,7 +101,7 @@ async def test_who_claims_and_leaves_only_held_jobs_behind_wakes_nobody(store: S
     request = ClaimRequest("w2", ["default"], 5, "w2:1", park_ms=5_000, inbox="in-w2")
     assert (await store.attempts.claim(request)).parked
     assert len(await claim(store, queues=["other", "default"])) == 1
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert not await bench.client.exists(bench.keys.inbox("in-w2"))
 
 
@@ -140,7 +140,7 @@ async def test_a_job_that_is_cancelled_before_it_was_admitted_never_had_a_place(
     await store.cancel(many[0].id)
     await store.cancel(many[449].id)
     assert not await bench.client.exists(bench.keys.concurrency("k"))
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert [one.id for one in await claim(store, limit=5)] == [many[1].id]
     await store.retry(many[0].id)
 
@@ -151,7 +151,7 @@ async def test_a_submission_that_is_admitted_late_does_not_bring_back_its_limit(
     await not_admitted(store, jobs(450, concurrency=Concurrency("k", 5)), monkeypatch)
     await asyncio.sleep(0.002)
     await submit(store, new_job(concurrency=ONE, queue="other"))
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert len(await claim(store, queues=["default", "other"], limit=10)) == 1
 
 

@@ -117,11 +117,11 @@ async def test_jobs_of_a_submission_whose_state_was_damaged_were_deleted_by_the_
     batch = bench.keys.batch(stored[0])
     await (bench.client.hdel(batch, "state") if state is None else bench.client.hset(batch, "state", state))
     store = bench.store()
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await bench.client.exists(bench.keys.job(stored[0])) == 1
     report = await store.doctor.examine(rebuild=True)
     assert ({fault.code for fault in report.mended}, report.faults) == ({"malformed"}, ())
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert (await store.queue("default")).counts[Status.PENDING] == len(stored)
 
 
@@ -133,7 +133,7 @@ async def test_a_damaged_submission_keeps_no_other_from_being_admitted(bench: Be
     await bench.client.zadd(bench.keys.arrays, {b"\xff": 1, damaged: 2})
     await bench.client.set(bench.keys.job(damaged), "x")
     with pytest.raises(StoreBroken):
-        await store.upkeep.tidy()
+        await store.maintenance.tidy()
     assert (await store.queue("default")).counts[Status.PENDING] == len(other)
 
 

@@ -45,7 +45,7 @@ async def test_a_job_that_has_started_does_not_expire_any_more(bench: Bench) -> 
     (got,) = await claim(store)
     assert await due(bench) == {}
     await asyncio.sleep(0.2)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     await finish(store, got, FAILURE)
     assert (await store.job(job_id)).status is Status.SCHEDULED
     (again,) = await claim(store, wait=True)
@@ -135,7 +135,7 @@ async def test_a_running_job_whose_deadline_passes_is_told_at_once(bench: Bench)
     cancels = store.attempts.cancels()
     told = asyncio.create_task(anext(cancels))
     await asyncio.sleep(0.2)  # subscribed, and the deadline has passed
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert await asyncio.wait_for(told, 5) == ("w1", job_id, got.fence)
     await cancels.aclose()  # type: ignore[attr-defined] # it is a generator
 
@@ -147,7 +147,7 @@ async def test_a_result_that_commits_before_the_deadline_stands(bench: Bench) ->
     await finish(store, got)
     assert await due(bench) == {}
     await asyncio.sleep(0.2)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert (await store.job(job_id)).status is Status.DONE
 
 
@@ -185,7 +185,7 @@ async def test_a_cancel_and_a_deadline_the_cancel_is_what_was_promised(store: St
     await store.cancel(one)
     await overrun(store, other, second.fence)
     await store.cancel(other)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     for got in (first, second):
         await finish(store, got, FAILURE)
     ends = [await store.job(job_id) for job_id in (one, other)]
@@ -198,7 +198,7 @@ async def test_what_depends_on_an_expired_job_goes_on(store: Store) -> None:
     other.depends_on = after(late.id)
     await store.submit([late, failing, cancelling, other])
     await ended(store, late.id)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert (await store.job(failing.id)).status is Status.PENDING
     assert (await store.job(other.id)).status is Status.SKIPPED
 

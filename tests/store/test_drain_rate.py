@@ -35,10 +35,10 @@ async def test_who_is_refused_is_told_to_come_back_when_as_many_have_ended_as_ar
     store: Store, a_second_later: Callable[[], Any]
 ) -> None:
     await submit(store, *jobs(60))
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await drain(store, 10)
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await limited(store, 50)
     error = await refused(store, *jobs(30))
     assert error.retry_after_s == pytest.approx(3.0, rel=0.5)
@@ -48,10 +48,10 @@ async def test_who_is_refused_is_told_to_come_back_when_as_many_have_ended_as_ar
 
 async def test_the_rate_of_all_queues_answers_the_total(store: Store, a_second_later: Callable[[], Any]) -> None:
     await submit(store, *jobs(20), *jobs(20, queue="other"))
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await drain(store, 10)
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await store.limit_all(Settings(max_pending_total=30))
     error = await refused(store, *jobs(20))
     assert error.retry_after_s == pytest.approx(2.0, rel=0.5)
@@ -62,14 +62,14 @@ async def test_a_rate_follows_what_happens_and_falls_to_nothing(
 ) -> None:
     store = bench.store()
     await submit(store, *jobs(50))
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await drain(store, 20)
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     rates = [float(await bench.client.hget(bench.keys.queue("default"), "rate"))]
     for _ in range(3):
         await bench.client.hincrby(bench.keys.meta, "rate_at", -20_000)
-        await store.upkeep.measure()
+        await store.maintenance.measure()
         rates.append(float(await bench.client.hget(bench.keys.queue("default"), "rate")))
     assert rates == sorted(rates, reverse=True)
     assert rates[1] > rates[0] / 10  # one quiet pass does not make it nothing
@@ -82,11 +82,11 @@ async def test_sweeping_finished_jobs_does_not_look_like_a_standstill(
 ) -> None:
     store = bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0))
     await submit(store, *jobs(50))
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await drain(store, 20)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     assert float(await bench.client.hget(bench.keys.queue("default"), "rate")) == pytest.approx(20, rel=0.5)
 
 
@@ -95,9 +95,9 @@ async def test_when_nothing_drains_the_refusal_says_so(store: Store, a_second_la
     await submit(store, new_job())
     unknown = await refused(store, new_job())
     assert (unknown.rate, unknown.retry_after_s) == (None, 5.0)
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     still = await refused(store, new_job())
     assert (still.rate, still.retry_after_s) == (0.0, 60.0)
     assert "none has ended recently" in str(still)
@@ -108,9 +108,9 @@ async def test_a_rate_that_nobody_measures_any_more_is_not_known(
 ) -> None:
     store = await limited(bench.store(), 1)
     await submit(store, new_job())
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await a_second_later()
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await bench.client.hincrby(bench.keys.meta, "rate_at", -61_000)
     assert (await refused(store, new_job())).rate is None
 
@@ -123,12 +123,12 @@ async def test_a_submission_larger_than_the_limit_is_told_that_it_never_fits(sto
 async def test_only_one_pass_in_a_second_measures(bench: Bench, a_second_later: Callable[[], Any]) -> None:
     one, other = bench.store(), bench.store()
     await submit(one, *jobs(20))
-    await one.upkeep.measure()
+    await one.maintenance.measure()
     await drain(one, 10)
-    await other.upkeep.measure()
+    await other.maintenance.measure()
     assert await bench.client.hget(bench.keys.queue("default"), "rate") is None
     await a_second_later()
-    await other.upkeep.measure()
+    await other.maintenance.measure()
     assert float(await bench.client.hget(bench.keys.queue("default"), "rate")) > 0
 
 
@@ -141,7 +141,7 @@ async def test_more_queues_than_one_call_may_look_at_are_measured_in_a_round(
     await submit(store, *(new_job(queue=name) for name in names))
     for _ in range(3):
         await a_second_later()
-        await store.upkeep.measure()
+        await store.maintenance.measure()
     await bench.client.hincrby(bench.keys.meta, "rate_at", -10_000)
     for got in await claim(store, queues=names, limit=5):
         await store.attempts.finish([Result(got.id, got.fence, SUCCESS)], worker="w1")
@@ -149,7 +149,7 @@ async def test_more_queues_than_one_call_may_look_at_are_measured_in_a_round(
     await bench.client.hset(bench.keys.meta, "measuring", f"{began - 10_000} 0 0 ")
     for _ in range(3):
         await a_second_later()
-        await store.upkeep.measure()
+        await store.maintenance.measure()
     assert float(await bench.client.hget(bench.keys.meta, "rate")) == pytest.approx(0.5, rel=0.5)
 
 

@@ -195,7 +195,7 @@ async def test_edges_left_by_a_dead_finisher_are_visited_by_the_reaper(bench: Be
     (got,) = await claim(store)
     exchanged = await store.attempts.finish([Result(got.id, got.fence, Outcome(None, exit_code=0))], worker="w1")
     assert exchanged.propagating
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     (queue,) = await store.queues()
     assert queue.counts[Status.PENDING] == size
     assert not await bench.client.exists(bench.keys.propagate)
@@ -223,7 +223,7 @@ async def test_a_long_walk_over_edges_held_up_the_dependents_of_others(store: St
     exchanged = await store.attempts.finish(results, worker="w1")
     assert exchanged.propagating
     assert await statuses(store, one.id) == [Status.PENDING]
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     [counts] = [queue.counts for queue in await store.queues() if queue.name == "behind"]
     assert counts[Status.PENDING] == 351
 

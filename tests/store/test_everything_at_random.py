@@ -149,14 +149,14 @@ class World:
         await self.store.purge_queue(self.random.choice(QUEUES))
 
     async def tidy(self) -> None:
-        await self.store.upkeep.promote()
-        await self.store.upkeep.tidy()
-        await self.store.upkeep.propagate()
+        await self.store.maintenance.promote()
+        await self.store.maintenance.tidy()
+        await self.store.maintenance.propagate()
         await self.store.actions.step("r")
 
     async def audit(self) -> None:
         while await self.bench.client.zcard(self.bench.keys.arrays):  # an array that is gone over ends behind it
-            await self.store.upkeep.tidy()
+            await self.store.maintenance.tidy()
         assert await Audit(self.bench.client, self.bench.keys).problems() == []
 
     async def to_the_end(self) -> None:

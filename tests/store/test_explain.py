@@ -90,7 +90,7 @@ async def test_a_scheduled_job_tells_when_and_that_no_reaper_is_at_work(store: S
         ("Its time has not come: it may start in 1h", "Its time has not come: it may start in 3599s")
     )
     assert sentence.endswith("No reaper is at work: start one with workron reaper.")
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert "reaper" not in await said(store, job_id)
 
 

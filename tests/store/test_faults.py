@@ -112,7 +112,7 @@ async def test_a_pending_job_that_is_older_than_its_neighbours_was_not_listed(st
     else:
         made = await submit(store, new_job(delay_ms=30), *(new_job() for _ in range(5)))
         await asyncio.sleep(0.05)
-        await store.upkeep.promote()
+        await store.maintenance.promote()
     assert sorted(await pending_ids(store)) == sorted(made)
 
 
@@ -226,7 +226,7 @@ async def test_skipped_jobs_left_before_the_parent_whose_retry_would_have_run_th
     (child,) = await submit(store, new_job(depends_on=after(parent)))
     await fail_next(store)
     await asyncio.sleep(0.02)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     await store.retry(parent)
     assert (await store.job(child)).status is Status.BLOCKED
 
@@ -259,7 +259,7 @@ async def test_a_damaged_heartbeat_stopped_the_reaper(bench: Bench) -> None:
     await claim(store, limit=2)
     await lapse(store)
     await bench.client.rpush(bench.keys.heartbeat(damaged), "what?")
-    assert (await store.upkeep.reap()).requeued == 1
+    assert (await store.maintenance.reap()).requeued == 1
     assert (await store.job(good)).status is Status.PENDING
 
 

@@ -54,7 +54,7 @@ async def test_a_lost_worker_is_forgotten_after_an_hour(bench: Bench) -> None:
     assert HOUR_MS - 10_000 < await bench.client.pttl(bench.keys.worker("w1")) <= HOUR_MS
     (_, last_ms), *_ = await bench.client.zrange(bench.keys.workers, 0, -1, withscores=True)
     await bench.client.zadd(bench.keys.workers, {"w1": last_ms - HOUR_MS - 1})
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert (await store.workers()).workers == ()
     with pytest.raises(NotFound):
         await store.worker("w1")
@@ -179,7 +179,7 @@ async def test_of_many_workers_that_are_lost_the_last_ones_are_kept_and_none_tha
     await client.hset(bench.keys.worker("lost-0000"), "lease_ms", "300")
     await store.attempts.heartbeat(WORKER, [])
     for _ in range(3):
-        await store.upkeep.reap()
+        await store.maintenance.reap()
     left = {name.decode() for name in await client.zrange(workers, 0, -1)}
     assert {"patient", WORKER.id, "lost-1149"} <= left
     assert "lost-0000" not in left

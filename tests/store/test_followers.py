@@ -34,7 +34,7 @@ async def test_followers_of_an_array_do_not_break_the_script_that_ends_its_tasks
     exchanged = await store.attempts.finish(results, worker="w1")  # "too many results to unpack"
     assert exchanged.propagating
     assert await bench.client.llen(bench.keys.pending("behind", 5)) <= VISITS
-    assert await store.upkeep.propagate() >= 150 * 28 / VISITS - 1
+    assert await store.maintenance.propagate() >= 150 * 28 / VISITS - 1
     assert await bench.client.llen(bench.keys.pending("behind", 5)) == 150 * 28
 
 
@@ -44,8 +44,8 @@ async def test_a_cancel_of_an_array_made_the_tasks_of_all_that_follow_it(store: 
     behind = followers(job, 30)
     await submit(store, *behind)
     await store.cancel(job.id)
-    await store.upkeep.propagate()
-    await store.upkeep.tidy()
+    await store.maintenance.propagate()
+    await store.maintenance.tidy()
     assert (await store.job(job.id)).status is Status.CANCELLED
     assert {(await store.job(one.id)).status for one in behind} == {Status.FAILED}
     [counts] = [queue.counts for queue in await store.queues() if queue.name == "behind"]
@@ -58,8 +58,8 @@ async def test_a_cascade_ends_all_arrays_that_follow_however_many(store: Store) 
     behind = followers(job, 130, When.FINISHED)
     await submit(store, job, *behind)
     await store.cancel(job.id, cascade=True)
-    await store.upkeep.propagate()
-    await store.upkeep.tidy()
+    await store.maintenance.propagate()
+    await store.maintenance.tidy()
     assert {(await store.job(one.id)).status for one in [job, *behind]} == {Status.CANCELLED}
 
 
@@ -70,8 +70,8 @@ async def test_an_array_that_follows_one_of_an_open_submission_is_told_of_its_ca
     [behind] = followers(many[-1], 1)
     await submit(store, behind)
     await store.cancel(many[-1].id)
-    await store.upkeep.propagate()
-    await store.upkeep.tidy()
+    await store.maintenance.propagate()
+    await store.maintenance.tidy()
     assert (await store.job(behind.id)).status is Status.FAILED
     assert (await array_of(store, behind)).counts[Status.SKIPPED] == 3
 
@@ -112,7 +112,7 @@ async def test_many_damaged_arrays_kept_all_others_waiting(bench: Bench) -> None
     await submit(store, job)
     await bench.client.hset(bench.keys.array(job.id), "walk", "retry 0")
     await bench.client.zadd(bench.keys.arrays, {job.id: time.time() * 1000})
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await bench.client.hget(bench.keys.array(job.id), "walk") is None
     assert not await bench.client.exists(bench.keys.arrays)
 
@@ -126,8 +126,8 @@ async def test_a_walk_over_followers_that_was_forgotten_goes_on(bench: Bench) ->
     await store.attempts.finish([Result(one.id, one.fence, SUCCESS) for one in claims], worker="w1")
     assert await bench.client.delete(bench.keys.propagate) == 1
     await store.glance.look()
-    await store.upkeep.propagate()
-    await store.upkeep.tidy()
+    await store.maintenance.propagate()
+    await store.maintenance.tidy()
     assert len(await claim(store, queues=["behind"], limit=150)) == 90
 
 
@@ -146,8 +146,8 @@ async def comes(bench: Bench, store: Store, kind: str, job: NewJob) -> None:
     """The deadline of an array, or what it `expires` by, has come."""
     await bench.client.hset(bench.keys.job(job.id), f"{kind}_at", "1000")
     await bench.client.zadd(bench.keys.due, {f"{kind} {job.id}": 1000})
-    await store.upkeep.promote()
-    await store.upkeep.tidy()
+    await store.maintenance.promote()
+    await store.maintenance.tidy()
 
 
 async def test_a_task_that_was_skipped_did_not_run_after_the_deadline_of_its_array(bench: Bench) -> None:
@@ -178,7 +178,7 @@ async def test_a_retry_of_an_array_skipped_what_followed_tasks_that_were_done_an
     await finish(store, (await claim(store, queues=["behind"]))[0], BAD)
     assert (await store.job(behind.id)).status is Status.FAILED
     await asyncio.sleep(0.01)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert (await store.job(job.id)).status is Status.DONE
     await store.retry(behind.id)
     claims = await claim(store, queues=["behind"], limit=5)
@@ -187,7 +187,7 @@ async def test_a_retry_of_an_array_skipped_what_followed_tasks_that_were_done_an
     assert (await store.job(behind.id)).status is Status.DONE
     await asyncio.sleep(0.01)
     for _ in range(3):  # the one that follows, then the other
-        await store.upkeep.sweep()
+        await store.maintenance.sweep()
     assert await store.jobs([job.id, behind.id]) == [None, None]
 
 
@@ -208,12 +208,12 @@ async def cancelled_before_it_was_made(store: Store) -> tuple[NewJob, Claim]:
     [behind] = followers(job, 1)
     await submit(store, job, behind)
     await finish(store, (await claim(store))[0])
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     [runs] = await claim(store, queues=["behind"])
     await store.cancel_tasks(behind.id, [1])
     await run_all(store)
     await store.cancel(behind.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     return behind, runs
 
 

@@ -10,15 +10,15 @@ from workron.models import Status
 async def test_a_reaper_that_remembers_more_passes_than_redis_reports_a_rollback(bench: Bench) -> None:
     reaper, other = bench.store(), bench.store()
     for _ in range(5):
-        assert (await reaper.upkeep.reap()).undone == 0
+        assert (await reaper.maintenance.reap()).undone == 0
     assert (await other.health()).rollbacks == 0
     await bench.client.hset(bench.keys.meta, "beat", "2")  # what a server says that was restored from an older state
-    assert (await reaper.upkeep.reap()).undone == 3
+    assert (await reaper.maintenance.reap()).undone == 3
     health = await other.health()
     assert (health.rollbacks, health.rolled_back_at_ms is None) == (1, False)
     assert await bench.client.hget(bench.keys.meta, "rolled_back") == b"beat 5 2"
     for one in (reaper, other):
-        assert (await one.upkeep.reap()).undone == 0
+        assert (await one.maintenance.reap()).undone == 0
     assert (await other.health()).rollbacks == 1
 
 
@@ -41,18 +41,18 @@ async def test_another_reaper_and_a_first_pass_report_nothing(bench: Bench, pass
     for _ in range(2):
         store = bench.store()
         for _ in range(passes):
-            assert (await store.upkeep.reap()).undone == 0
+            assert (await store.maintenance.reap()).undone == 0
     assert (await store.health()).rollbacks == 0
 
 
 async def test_one_rollback_that_several_notice_is_counted_once(bench: Bench) -> None:
     reapers = [bench.store() for _ in range(3)]
     for reaper in reapers:
-        await reaper.upkeep.reap()
+        await reaper.maintenance.reap()
     await submit(reapers[0], new_job(), new_job())
     (claimed,) = await claim(reapers[0])
     await bench.client.hset(bench.keys.meta, mapping={"beat": "0", "fence": str(claimed.fence - 1)})
     for reaper in reversed(reapers):
-        await reaper.upkeep.reap()
+        await reaper.maintenance.reap()
     await claim(reapers[0])
     assert (await reapers[0].health()).rollbacks == 1

@@ -60,7 +60,7 @@ async def test_heartbeats_keep_the_lease(bench: Bench) -> None:
     (got,) = await claim(store)
     for _ in range(6):
         assert (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts == {got.fence: Beat.OK}
-        reaped = await store.upkeep.reap()
+        reaped = await store.maintenance.reap()
         assert (reaped.requeued, reaped.ended) == (0, 0)
         await asyncio.sleep(0.5)
     assert (await store.job(job_id)).status is Status.RUNNING
@@ -71,7 +71,7 @@ async def test_the_reaper_ignores_a_deadline_whose_heartbeat_is_still_there(benc
     (job_id,) = await submit(store, new_job())
     await claim(store)
     await bench.client.zadd(bench.keys.leases, {job_id: 1})
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.requeued, reaped.alive) == (0, 1)
     assert await bench.client.zscore(bench.keys.leases, job_id) > 1
 
@@ -113,7 +113,7 @@ async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench:
         return (await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence] is Beat.LOST
 
     async def is_ended() -> bool:
-        return await is_lost() and bool((await store.upkeep.reap()).ended)
+        return await is_lost() and bool((await store.maintenance.reap()).ended)
 
     await wait_until(is_lost)
     await wait_until(is_ended)

@@ -56,7 +56,7 @@ async def test_nothing_is_reaped_for_as_long_as_all_were_away(bench: Bench) -> N
     [job_id] = await lost_claims(bench, store, 4_000)
     before = await lease_of(bench, job_id)
     await nobody_looked(bench, 10_000)
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (1, 0)
     since, until = await pause_of(bench)
     assert await lease_of(bench, job_id) == before + (until - since) + 0.5
@@ -66,7 +66,7 @@ async def test_a_lease_is_put_off_by_one_lease_at_most(bench: Bench) -> None:
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 0)
     await nobody_looked(bench, DAY_MS)
-    assert (await store.upkeep.reap()).put_off == 1
+    assert (await store.maintenance.reap()).put_off == 1
     _, until = await pause_of(bench)
     assert await lease_of(bench, job_id) == until + LEASE_MS + 0.5
 
@@ -75,7 +75,7 @@ async def test_a_lease_that_had_ended_before_nobody_looked_is_not_put_off(bench:
     store = bench.store(USUAL)
     await lost_claims(bench, store, 20_000)
     await nobody_looked(bench, 10_000)
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (0, 1)
 
 
@@ -83,10 +83,10 @@ async def test_a_stall_in_each_lease_put_reaping_off_for_ever(bench: Bench) -> N
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 1_000)
     await nobody_looked(bench, 3_400)
-    assert (await store.upkeep.reap()).put_off == 1
+    assert (await store.maintenance.reap()).put_off == 1
     await bench.client.zadd(bench.keys.leases, {job_id: await now_ms(bench) - 1_000 + 0.5})  # it ends in another stall
     await nobody_looked(bench, 3_400)
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (0, 1)
     assert (await store.job(job_id)).status is Status.PENDING
 
@@ -95,21 +95,21 @@ async def test_a_worker_that_was_heard_again_is_put_off_once_more(bench: Bench) 
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 1_000)
     await nobody_looked(bench, 3_400)
-    assert (await store.upkeep.reap()).put_off == 1
+    assert (await store.maintenance.reap()).put_off == 1
     fence = int(await bench.client.hget(bench.keys.job(job_id), "fence"))
     assert (await store.attempts.heartbeat(WORKER, [(job_id, fence)])).attempts[fence] is Beat.OK
     assert await lease_of(bench, job_id) % 1 == 0
     await bench.client.delete(bench.keys.heartbeat(job_id))
     await bench.client.zadd(bench.keys.leases, {job_id: await now_ms(bench) - 1_000})
     await nobody_looked(bench, 3_400)
-    assert (await store.upkeep.reap()).put_off == 1
+    assert (await store.maintenance.reap()).put_off == 1
 
 
 async def test_a_look_takes_nothing_for_lost_that_was_put_off(bench: Bench) -> None:
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 4_000)
     await nobody_looked(bench, 10_000)
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     put_off = await lease_of(bench, job_id)
     assert await store.glance.look() == []
     assert await lease_of(bench, job_id) == put_off
@@ -128,7 +128,7 @@ async def test_a_time_in_which_nobody_looked_that_lies_ahead_is_not_believed(ben
     await lost_claims(bench, store, 1_000)
     now = await now_ms(bench)
     await bench.client.hset(bench.keys.meta, mapping={"pause": f"{now} {now + DAY_MS}", "last_pass": now + DAY_MS})
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (0, 1)
     assert int(await bench.client.hget(bench.keys.meta, "last_pass")) < now + DAY_MS
 
@@ -166,7 +166,7 @@ async def test_a_worker_that_lives_goes_on_when_its_lease_was_cut(bench: Bench) 
     [job_id] = await submit(store, new_job())
     [held] = await claim(store)
     await set_ahead(bench, job_id)
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await lease_of(bench, job_id) <= await now_ms(bench) + LEASE_MS
     assert 0 < await bench.client.pttl(bench.keys.heartbeat(job_id)) <= LEASE_MS
     assert (await store.attempts.heartbeat(WORKER, [(job_id, held.fence)])).attempts[held.fence] is Beat.OK
@@ -179,11 +179,11 @@ async def test_a_lease_that_is_longer_than_the_reaper_s_own_is_not_cut(bench: Be
     for _ in range(2):
         before = await lease_of(bench, job_id), await bench.client.pexpiretime(bench.keys.heartbeat(job_id))
         for _ in range(3):
-            await reaper.upkeep.reap()
+            await reaper.maintenance.reap()
         assert (await lease_of(bench, job_id), await bench.client.pexpiretime(bench.keys.heartbeat(job_id))) == before
         await patient.attempts.heartbeat(WORKER, [(job_id, held.fence)])
     await set_ahead(bench, job_id)
-    await reaper.upkeep.reap()
+    await reaper.maintenance.reap()
     assert await lease_of(bench, job_id) <= await now_ms(bench) + 3_600_000
 
 
@@ -196,7 +196,7 @@ async def test_a_lease_that_is_too_long_is_found_behind_many_that_may_be(bench: 
     await claim(reaper)
     await set_ahead(bench, job_id, by_ms=3_600_000)
     for _ in range(3):  # 100 of them each
-        await reaper.upkeep.reap()
+        await reaper.maintenance.reap()
     assert await lease_of(bench, job_id) <= await now_ms(bench) + LEASE_MS
     assert await bench.client.hget(bench.keys.meta, "far") == b"0"
 
@@ -235,7 +235,7 @@ async def test_a_lease_went_with_its_heartbeat_that_ended_as_the_clock_leaped(be
     before = await lease_of(bench, job_id)
     await bench.client.delete(bench.keys.heartbeat(job_id))
     assert await store.glance.look() == []
-    assert (await store.upkeep.reap()).requeued == 0
+    assert (await store.maintenance.reap()).requeued == 0
     assert await lease_of(bench, job_id) == before
     assert (await store.attempts.heartbeat(WORKER, [(job_id, held.fence)])).attempts[held.fence] is Beat.OK
 
@@ -244,7 +244,7 @@ async def test_a_lease_that_was_put_off_while_the_clock_was_ahead_stays_put_off(
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 1_000)
     await bench.client.zadd(bench.keys.leases, {job_id: await now_ms(bench) + DAY_MS + 0.5})
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     lease = await lease_of(bench, job_id)
     assert lease % 1 == 0.5
     assert lease <= await now_ms(bench) + LEASE_MS + 0.5

@@ -288,7 +288,7 @@ async def test_room_of_a_submitter_that_died_is_given_back_by_the_reaper(
         await store.submit(jobs(1_000))
     await refused(other, new_job())
     monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
-    await other.upkeep.tidy()
+    await other.maintenance.tidy()
     await submit(other, *jobs(1_000))
 
 
@@ -304,7 +304,7 @@ async def test_jobs_cancelled_before_they_were_admitted_keep_no_room(
     many = jobs(1_000)
     await store.submit(many)
     await other.cancel(many[900].id)
-    await other.upkeep.tidy()
+    await other.maintenance.tidy()
     assert await waiting(other) == 999
     await submit(other, new_job())
     await refused(other, new_job())

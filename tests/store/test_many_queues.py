@@ -41,7 +41,7 @@ async def every(store: Store, where: JobFilter, limit: int) -> tuple[list[str], 
 async def test_a_status_that_no_job_has_is_listed_without_a_look_at_each_queue(store: Store) -> None:
     await fill(store, 120)
     await drain(store, 120)
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     for status in (Status.PENDING, Status.FAILED, Status.BLOCKED, Status.RUNNING):
         with commands_of(store) as counted:
             assert (await store.list_jobs(JobFilter(status=status))).jobs == ()
@@ -105,7 +105,7 @@ async def test_lost_wake_ups_are_renewed_bit_by_bit_where_jobs_are_pending(
     monkeypatch.setattr("workron.redis.rounds.Round.next.__defaults__", (4,))
     store = bench.store()
     await fill(store, 10)
-    assert [await store.upkeep.rouse() for _ in range(4)] == [4, 4, 2, 4]
+    assert [await store.maintenance.rouse() for _ in range(4)] == [4, 4, 2, 4]
 
 
 async def test_a_queue_without_pending_jobs_is_looked_at_once_more_and_no_longer(bench: Bench) -> None:
@@ -116,7 +116,7 @@ async def test_a_queue_without_pending_jobs_is_looked_at_once_more_and_no_longer
     await drain(store, 3)
     assert (await store.job(blocked)).status is Status.DONE
     assert await bench.client.zcard(bench.keys.pending_queues) == 3
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     assert await bench.client.zcard(bench.keys.pending_queues) == 0
     await submit(store, new_job(queue="q002"))
     assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"q002"]
@@ -127,7 +127,7 @@ async def test_jobs_that_are_held_keep_their_queue_among_those_with_pending_jobs
     await submit(store, *(new_job(queue=queue, concurrency=Concurrency("k", 1)) for queue in ("a", "b")))
     (got,) = await claim(store, queues=["a"])
     await claim(store, queues=["b"])  # there is no slot: the one in the list is held again
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"b"]
     await finish(store, got)
     assert len(await claim(store, queues=["b"])) == 1
@@ -140,22 +140,22 @@ async def test_ids_of_cancelled_jobs_do_not_keep_a_queue_without_pending_jobs(be
     await bench.client.rpush(bench.keys.pending("default", 5), *(job.id for job in made))  # as those of many stay
     for job in made:
         await store.cancel(job.id)
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     assert await bench.client.zcard(bench.keys.pending_queues) == 1
-    await store.upkeep.sweep()
-    await store.upkeep.rouse()
+    await store.maintenance.sweep()
+    await store.maintenance.rouse()
     assert await bench.client.zcard(bench.keys.pending_queues) == 0
 
 
 async def test_a_pass_of_the_reaper_sends_no_command_per_queue(store: Store) -> None:
     await fill(store, 120)
     await drain(store, 120)
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     with commands_of(store) as counted:
-        await store.upkeep.promote()
-        await store.upkeep.rouse()
-        await store.upkeep.measure()
-        await store.upkeep.sweep()
+        await store.maintenance.promote()
+        await store.maintenance.rouse()
+        await store.maintenance.measure()
+        await store.maintenance.sweep()
     assert counted.total() <= 20, counted
 
 
@@ -168,7 +168,7 @@ async def test_a_queue_that_cannot_be_read_does_not_keep_the_jobs_of_others(benc
             await finish(store, got)
     for key in (bench.keys.queue("broken"), bench.keys.index("broken", "done")):
         await bench.client.set(key, "broken")
-    await bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0)).upkeep.sweep()
+    await bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0)).maintenance.sweep()
     assert (await store.list_jobs(JobFilter())).jobs == ()
 
 

@@ -41,16 +41,16 @@ async def test_submissions_are_refused_beyond_the_share_of_memory_that_is_set(be
     await fill(bench, 0.5)
     store, wide = sharing(bench, 0.4), sharing(bench, 0.9)
     await submit(store, new_job())
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     for many in ([new_job()], jobs(1_000)):
         with pytest.raises(StoreFull):
             await store.submit(many)
     assert [queue.counts[Status.PENDING] for queue in await store.queues()] == [1]
-    await wide.upkeep.reap()
+    await wide.maintenance.reap()
     await submit(store, new_job())
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     await fill(bench, 0.1)
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     await submit(store, new_job())
 
 
@@ -59,12 +59,12 @@ async def test_who_is_refused_for_want_of_memory_is_told_how_long_jobs_take_to_g
     store = sharing(bench, 0.25)
     await submit(store, *jobs(100))
     for _ in range(2):
-        await store.upkeep.measure()
+        await store.maintenance.measure()
         await bench.client.hincrby(bench.keys.meta, "rate_at", -1_000)
         for got in await claim(store, limit=10):
             await finish(store, got)
-    await store.upkeep.measure()
-    await store.upkeep.reap()
+    await store.maintenance.measure()
+    await store.maintenance.reap()
     with pytest.raises(StoreFull) as refused:
         await submit(store, new_job())
     assert refused.value.retry_after_s == pytest.approx(5.3, rel=0.3)  # half of 100 jobs, 10 in a second
@@ -78,9 +78,9 @@ async def test_a_full_redis_does_not_forget_a_job_before_who_waits_for_it_has_se
     for got in await claim(store, limit=3):
         await finish(store, got)
     await fill(bench, 0.9)
-    assert (await store.upkeep.sweep()).early == 0
+    assert (await store.maintenance.sweep()).early == 0
     monkeypatch.setattr(retention, "SEEN_MS", 0)
-    assert (await store.upkeep.sweep()).early == 3
+    assert (await store.maintenance.sweep()).early == 3
 
 
 async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(bench: Bench) -> None:
@@ -100,8 +100,8 @@ async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(
     await store.cancel(cancelled.id)
     await store.cancel(made[-1])
     await store.retry(made[-1])
-    await store.upkeep.reap()
-    await store.upkeep.measure()
+    await store.maintenance.reap()
+    await store.maintenance.measure()
     assert len(await claim(store, limit=2)) == 2
     await store.attempts.claim(ClaimRequest("w2", ["other"], 1, "boot:1", park_ms=1_000, inbox="i"))
     states = [job.status for job in await store.jobs([done.id, failed.id, cancelled.id]) if job]

@@ -275,7 +275,7 @@ async def test_the_reaper_wakes_a_parked_worker_where_jobs_wait_and_nobody_comes
     for worker in ("w1", "w2"):
         await ask(store, worker)
     await submit(store, *(new_job() for _ in range(50)))
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     assert await unheard(bench, "w1", "w2") == [1, 1]
 
 
@@ -316,7 +316,7 @@ async def test_a_server_that_died_with_many_requests_cost_a_pass_for_each_of_the
     await submit(store, new_job())
     passes = 0
     while await unheard(bench, "alive") == [0]:
-        await store.upkeep.rouse()
+        await store.maintenance.rouse()
         passes += 1
     assert passes == 5
 
@@ -327,5 +327,5 @@ async def test_a_pass_wakes_one_of_those_that_are_heard(bench: Bench) -> None:
         await ask(store, worker)
     await submit(store, new_job(), new_job())
     assert await hear(store, "w1")
-    await store.upkeep.rouse()
+    await store.maintenance.rouse()
     assert await unheard(bench, "w1", "w2", "w3") == [0, 1, 0]

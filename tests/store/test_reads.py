@@ -41,7 +41,7 @@ async def test_a_page_of_tasks_counts_for_each_what_it_has_from_its_array(bench:
     store = bench.store()
     job = new_job(command=LARGE, array=NewArray(new_job().id, 30))
     await submit(store, job)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     page = await store.list_jobs(JobFilter(array=job.id), limit=1_000)
     assert 1 < len(page.jobs) <= 5
     assert {task.command for task in page.jobs} == {LARGE}
@@ -52,7 +52,7 @@ async def test_a_page_of_tasks_counts_for_each_what_it_has_from_its_array(bench:
 async def test_tasks_of_many_large_arrays_are_read_in_calls_of_bounded_size(store: Store) -> None:
     arrays = [new_job(command=f"{LARGE}{n}", array=NewArray(new_job().id, 1)) for n in range(4)]
     await submit(store, *arrays)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     tasks = [job.array.first for job in arrays if job.array]
     read = await store.jobs(tasks)
     assert [job and job.command for job in read] == [job.command for job in arrays]

@@ -157,7 +157,7 @@ async def test_a_workflow_of_many_calls_fires_once_though_many_stage_it(bench: B
     await make_due(bench)
     assert sum(await asyncio.gather(*map(fire, stores))) >= 1
     for store in stores:
-        await store.upkeep.tidy()
+        await store.maintenance.tidy()
     assert await bench.client.zcard(bench.keys.jobs) == 900
     assert (await stores[0].schedules.get("nightly")).counts[FIRED] == 1
 

@@ -81,7 +81,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
     stored = [job for job in await other.jobs([job.id for job in many]) if job]
     assert len(stored) in (0, 1_000)
     assert bool(stored) is (call == "admit")
-    await other.upkeep.tidy()
+    await other.maintenance.tidy()
     counts = {queue.name: queue.counts[Status.PENDING] for queue in await other.queues()}
     assert counts == ({"default": 1_000} if stored else {})
     left = await left_over(bench)
@@ -108,7 +108,7 @@ async def test_an_abandoned_submission_refuses_further_chunks(bench: Bench, monk
 
     async def slow(**args: Any) -> Any:
         if args["chunk"] == 2:
-            await other.upkeep.tidy()
+            await other.maintenance.tidy()
         return await stage(**args)
 
     monkeypatch.setattr(submitter._scripts, "stage", slow)

@@ -118,7 +118,7 @@ async def test_a_job_cancelled_before_it_was_admitted_stays_cancelled_and_counts
     await not_admitted(store, many, monkeypatch)
     assert await store.cancel(many[450].id) is Cancelled.CANCELLED
     assert await bench.client.hget(bench.keys.job(many[450].id), "batch") is None
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await counts(store) == {Status.PENDING: 499, Status.CANCELLED: 1}
     assert await bench.client.llen(bench.keys.pending("default", 5)) == 499
 
@@ -131,7 +131,7 @@ async def test_a_parent_cancelled_before_it_was_admitted_takes_its_children_with
         child.depends_on = after(parent.id)
     await not_admitted(store, [parent, *children], monkeypatch)
     assert await store.cancel(parent.id) is Cancelled.CANCELLED
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await counts(store) == {Status.CANCELLED: 1, Status.SKIPPED: 499}
 
 
@@ -212,7 +212,7 @@ async def test_the_reaper_leaves_a_submission_alone_that_is_still_being_made(
     stage = store._scripts.stage
 
     async def slow(**args: Any) -> Any:
-        await other.upkeep.tidy()
+        await other.maintenance.tidy()
         return await stage(**args)
 
     monkeypatch.setattr(store._scripts, "stage", slow)
@@ -225,7 +225,7 @@ async def test_an_open_submission_is_never_given_up(bench: Bench, monkeypatch: p
     many = jobs(500)
     await not_admitted(store, many, monkeypatch)
     assert await store._scripts.abort(many[0].id, 0) == [b"OPEN"]
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await counts(store) == {Status.PENDING: 500}
 
 

@@ -35,20 +35,20 @@ async def test_jobs_that_are_kept_were_looked_at_with_each_sweep(bench: Bench, m
     store = bench.store(AT_ONCE)
     late = await kept(store, 150)
     with commands_of(store) as counted:
-        assert (await store.upkeep.sweep()).deleted == 0
+        assert (await store.maintenance.sweep()).deleted == 0
     assert counted["EVALSHA"] >= 30
     for _ in range(3):
         with commands_of(store) as counted:
-            assert (await store.upkeep.sweep()).deleted == 0
+            assert (await store.maintenance.sweep()).deleted == 0
         assert counted["EVALSHA"] <= 20
     (loner,) = await submit(store, new_job())
     await end_all(store)
-    assert (await store.upkeep.sweep()).deleted == 1  # though so many are kept before it
+    assert (await store.maintenance.sweep()).deleted == 1  # though so many are kept before it
     assert await store.jobs([loner]) == [None]
     await store.cancel(late)
     deleted = 0
     for _ in range(15):
-        deleted += (await store.upkeep.sweep()).deleted
+        deleted += (await store.maintenance.sweep()).deleted
     assert deleted == 151
 
 
@@ -69,11 +69,11 @@ async def test_a_full_server_forgot_so_many_jobs_and_no_more(bench: Bench, monke
     store = bench.store(LATER)
     made = await submit(store, *jobs(100))
     await end_all(store)
-    swept = await store.upkeep.sweep()
+    swept = await store.maintenance.sweep()
     assert (swept.early, swept.deleted, swept.more) == (60, 0, True)
     left = await store.jobs(made)
     assert [job is None for job in left] == [True] * 60 + [False] * 40  # the oldest have gone
-    swept = await store.upkeep.sweep()
+    swept = await store.maintenance.sweep()
     assert (swept.early, swept.more) == (0, False)
 
 
@@ -88,11 +88,11 @@ async def test_a_full_server_looks_at_what_it_must_keep_for_a_bounded_time(
     await submit(store, new_job())
     await end_all(store)
     with commands_of(store) as counted:
-        await store.upkeep.sweep()
+        await store.maintenance.sweep()
     assert counted["EVALSHA"] <= 16
     early = 0
     for _ in range(30):  # what may go is found behind them
-        early += (await store.upkeep.sweep()).early
+        early += (await store.maintenance.sweep()).early
     assert early == 1
 
 
@@ -119,7 +119,7 @@ async def test_an_index_that_cannot_be_read_keeps_no_jobs_of_another_status(benc
     await end_all(store)
     await bench.client.set(bench.keys.index(None, "done"), "broken")
     with pytest.raises(StoreBroken):
-        await store.upkeep.sweep()
+        await store.maintenance.sweep()
     assert await store.jobs([cancelled]) == [None]
 
 
@@ -132,7 +132,7 @@ async def test_a_job_that_cannot_be_deleted_does_not_keep_those_behind_it(bench:
     workflow = (await store.job(late)).workflow
     assert workflow is not None
     await bench.client.set(bench.keys.workflow(workflow), "broken")
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert await store.jobs(made) == [None] * 3
 
 

@@ -81,7 +81,7 @@ async def test_a_timer_is_as_good_as_the_hash_says(bench: Bench) -> None:
     store = bench.store()
     (job_id,) = await submit(store, new_job(deadline=LATER, expires=LATER))
     await bench.client.zadd(bench.keys.due, {f"deadline {job_id}": 1, f"expires {job_id}": 1, "deadline nobody": 1})
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     job = await store.job(job_id)
     assert job.status is Status.PENDING
     assert set((await due(bench)).values()) == {job.deadline_at_ms}
@@ -95,7 +95,7 @@ async def test_a_timer_of_a_damaged_job_does_not_hold_up_the_others(bench: Bench
     await bench.client.delete(bench.keys.job(broken))
     await bench.client.set(bench.keys.job(broken), "no hash")
     await asyncio.sleep(0.02)
-    await store.upkeep.promote()
+    await store.maintenance.promote()
     assert (await store.job(job_id)).status is Status.FAILED
     assert await due(bench) == {}
 

@@ -178,7 +178,7 @@ async def test_a_job_whose_key_is_taken_stays_cancelled_when_all_it_waits_for_is
     await submit(store, new_job(unique=unique(), delay_ms=60_000))
     await store._scripts.retry(parent, "")
     await finish(store, (await claim(store))[0])
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert (await store.job(child)).status is Status.CANCELLED
 
 
@@ -262,7 +262,7 @@ async def test_a_key_goes_with_the_sweep_of_its_job(bench: Bench) -> None:
     store = bench.store(Policy(retention_done_ms=0, retention_failed_ms=0))
     (job_id,) = await submit(store, new_job(unique=unique()))
     await store.cancel(job_id)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert [key async for key in bench.client.scan_iter(f"{bench.keys.prefix}*{job_id}*")] == []
     await submit(store, new_job(unique=unique()))
 

@@ -1,4 +1,4 @@
-"""Upkeep: retention, dead ids, memory. Nothing in Redis grows without bound."""
+"""Maintenance: retention, dead ids, memory. Nothing in Redis grows without bound."""
 
 import asyncio
 
@@ -29,10 +29,10 @@ async def test_finished_jobs_leave_with_everything_that_is_theirs(bench: Bench) 
     await store.attempts.finish(
         [Result(got.id, got.fence, Outcome(None, exit_code=0), OutputPatch(0, b"x", 1))], worker="w1"
     )
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     await end_all(store)
     await asyncio.sleep(0.02)
-    assert (await store.upkeep.sweep()).deleted == 122
+    assert (await store.maintenance.sweep()).deleted == 122
     left = [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}*") if await bench.client.exists(name)]
     assert {name.decode().removeprefix(bench.keys.prefix) for name in left} <= {"meta", "events", "worker:w1:claim"}
     assert await store.queues() == []
@@ -45,7 +45,7 @@ async def test_retention_differs_for_failed_jobs(bench: Bench) -> None:
     await finish(store, first)
     await finish(store, second, FAILURE)
     await asyncio.sleep(0.02)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert [job and job.status for job in await store.jobs([done, failed])] == [None, Status.FAILED]
 
 
@@ -58,7 +58,7 @@ async def test_jobs_of_an_unfinished_workflow_stay_and_do_not_hold_up_others(ben
     (loner,) = await submit(store, new_job())
     await end_all(store)
     await asyncio.sleep(0.02)
-    swept = await store.upkeep.sweep()
+    swept = await store.maintenance.sweep()
     assert swept.deleted == 1
     assert [job is None for job in await store.jobs([loner, root.id])] == [True, False]
 
@@ -69,7 +69,7 @@ async def test_a_workflow_leaves_with_its_last_job(bench: Bench) -> None:
     assert made.workflow is not None
     await end_all(store)
     await asyncio.sleep(0.02)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert not await bench.client.exists(bench.keys.workflow(made.workflow), bench.keys.workflow_jobs(made.workflow))
 
 
@@ -81,17 +81,17 @@ async def test_a_job_whose_dependents_were_not_all_told_is_kept(bench: Bench) ->
     await store.attempts.finish([Result(got.id, got.fence, Outcome(None, exit_code=0))], worker="w1")
     await bench.client.hdel(bench.keys.job(root.id), "workflow")
     await asyncio.sleep(0.02)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert (await store.job(root.id)).status is Status.DONE
-    await store.upkeep.propagate()
-    await store.upkeep.sweep()
+    await store.maintenance.propagate()
+    await store.maintenance.sweep()
     assert await store.jobs([root.id]) == [None]
 
 
 async def test_due_jobs_are_promoted_by_the_reaper(store: Store) -> None:
     ids = await submit(store, *(new_job(delay_ms=20) for _ in range(250)))
     await asyncio.sleep(0.05)
-    assert await store.upkeep.promote() is None
+    assert await store.maintenance.promote() is None
     assert {job.status for job in await store.jobs(ids) if job} == {Status.PENDING}
 
 
@@ -102,7 +102,7 @@ async def test_dead_ids_are_trimmed_and_the_living_keep_their_order(bench: Bench
     (first,) = await submit(store, new_job())
     await bench.client.rpush(key, *(f"dead{n}" for n in range(900)))
     (second,) = await submit(store, new_job())
-    assert (await store.upkeep.sweep()).trimmed == 1_600
+    assert (await store.maintenance.sweep()).trimmed == 1_600
     assert await bench.client.lrange(key, 0, -1) == [first.encode(), second.encode()]
 
 
@@ -141,7 +141,7 @@ async def test_a_queue_keeps_its_limit_when_it_is_empty_and_is_forgotten_without
     await submit(store, new_job())
     (got,) = await claim(store)
     await finish(store, got)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     (queue,) = await store.queues()
     assert (queue.max_pending, sum(queue.counts.values())) == (2, 0)
     await store.limit_queue("default", None)

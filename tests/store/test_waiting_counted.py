@@ -121,8 +121,8 @@ class Chaos:
             await do(one)
 
     async def keep_house(self) -> None:
-        upkeep = self.store.upkeep
-        await getattr(upkeep, self.random.choice(("reap", "promote", "propagate", "tidy", "sweep", "measure")))()
+        maintenance = self.store.maintenance
+        await getattr(maintenance, self.random.choice(("reap", "promote", "propagate", "tidy", "sweep", "measure")))()
 
     async def step(self) -> None:
         do = self.random.choice(
@@ -156,7 +156,7 @@ async def test_the_count_of_waiting_jobs_never_leaks_nor_goes_below_0(
         await chaos.step()
         total, waiting = await said(bench)
         assert total == sum(waiting.values()), chaos.did[-5:]
-    while await chaos.stores[0].upkeep.tidy():
+    while await chaos.stores[0].maintenance.tidy():
         pass
     assert not await bench.client.exists(bench.keys.batches)
     rows = [await bench.client.hget(bench.keys.queue(queue), "reserved") for queue in QUEUES]
@@ -170,7 +170,7 @@ async def test_jobs_that_vanished_with_their_queue_took_room_for_ever(bench: Ben
     await bench.client.delete(bench.keys.queue("a"), bench.keys.pending("a", 5), bench.keys.job(gone))
     await bench.client.zrem(bench.keys.jobs, gone)
     await refused(store, new_job())
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await submit(store, new_job())
     await refused(store, new_job())
     assert await store.job(stays)
@@ -181,7 +181,7 @@ async def test_jobs_from_before_there_were_limits_did_not_count(bench: Bench) ->
     await submit(store, new_job(), new_job())
     await bench.client.hdel(bench.keys.meta, "waiting")
     await store.limit_all(Settings(max_pending_total=2))
-    await store.upkeep.measure()
+    await store.maintenance.measure()
     await refused(store, new_job())
 
 
@@ -193,7 +193,7 @@ async def test_room_that_a_submission_has_reserved_is_not_forgotten_when_all_is_
     opening = store._scripts.open
 
     async def between(**args: Any) -> Any:
-        await other.upkeep.measure()
+        await other.maintenance.measure()
         await refused(other, new_job())
         return await opening(**args)
 

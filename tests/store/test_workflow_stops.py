@@ -160,7 +160,7 @@ async def test_a_large_workflow_is_stopped_in_steps_that_anybody_goes_on_with(be
     await store.attempts.finish([Result(failing.id, failing.fence, FAILURE)], worker="w1")  # who finished it dies here
     counts = (await store.workflow(workflow)).counts
     assert 0 < counts[Status.CANCELLED] < 1000
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     counts = (await store.workflow(workflow)).counts
     assert (counts[Status.CANCELLED], counts[Status.FAILED]) == (1499, 1)
 
@@ -204,7 +204,7 @@ async def test_jobs_that_are_not_admitted_yet_are_cancelled_with_their_workflow(
         except NotFound:
             await asyncio.sleep(0)
     await submitting
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert set(await statuses(store, *members)) == {"cancelled"}
 
 

@@ -117,11 +117,11 @@ async def test_a_primary_that_no_replica_hears_of_accepts_jobs_that_are_gone_aft
     await all_have(placed, kept)
     await cut_off_replicas(placed)
     lost = await submit(store, *(new_job() for _ in range(10)))
-    passes = [(await store.upkeep.reap()).undone for _ in range(3)]
+    passes = [(await store.maintenance.reap()).undone for _ in range(3)]
     await fail_over(placed)
     found = [job and job.id for job in await store.jobs([kept, *lost])]
     assert found == [kept] + [None] * 10
-    assert (passes, (await store.upkeep.reap()).undone) == ([0, 0, 0], 3)
+    assert (passes, (await store.maintenance.reap()).undone) == ([0, 0, 0], 3)
     assert (await store.health()).rollbacks == 1
     report = await store.doctor.examine()
     assert (report.rollbacks, report.rolled_back, report.faults) == (1, "beat 3 0", ())

@@ -104,7 +104,7 @@ async def reaping(place: Place) -> AsyncIterator[None]:
         store = place.bench.store(SHORT)
         while True:
             with suppress(StoreUnavailable):
-                await store.upkeep.reap()
+                await store.maintenance.reap()
             await asyncio.sleep(0.1)
 
     task = asyncio.create_task(run())

@@ -106,7 +106,7 @@ async def test_a_deadline_stops_the_command_and_its_exit_code_is_kept(place: Pla
         (job_id,) = await submit(place.store, late)
         await wait_until(place.is_(job_id, Status.RUNNING))
         while await place.status(job_id) is Status.RUNNING:
-            await place.store.upkeep.promote()  # as the reaper does
+            await place.store.maintenance.promote()  # as the reaper does
             await asyncio.sleep(0.05)
         job = await place.store.job(job_id)
         assert (job.status, job.reason, job.exit_code) == (Status.FAILED, Reason.EXPIRED, 5)
@@ -145,7 +145,7 @@ async def test_heartbeats_keep_a_job_longer_than_its_lease(place: Place, wait_un
         (job_id,) = await submit(place.store, new_job(command="sleep 3"))
 
         async def ended() -> bool:
-            await place.store.upkeep.reap()
+            await place.store.maintenance.reap()
             return await place.status(job_id) is Status.DONE
 
         await wait_until(ended)

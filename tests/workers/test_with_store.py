@@ -47,8 +47,8 @@ async def runs(store: Store, wait_until: Until) -> None:
     (job_id,) = await submit(store, new_job())
 
     async def done() -> bool:
-        await store.upkeep.reap()
-        await store.upkeep.promote()
+        await store.maintenance.reap()
+        await store.maintenance.promote()
         return (await store.job(job_id)).status is Status.DONE
 
     await wait_until(done, within_s=4)

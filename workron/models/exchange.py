@@ -14,7 +14,7 @@ MAX_BEATS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The response to results and a claim. `propagating`: dependents wait for `Upkeep.propagate`."""
+    """The response to results and a claim. `propagating`: dependents wait for `Maintenance.propagate`."""
 
     finished: list[Finished]
     claimed: Claimed

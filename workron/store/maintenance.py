@@ -52,7 +52,7 @@ class Reaped:
     lost: tuple[Lost, ...] = ()
 
 
-class Upkeep:
+class Maintenance:
     """The periodic transitions."""
 
     def __init__(

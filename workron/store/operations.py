@@ -8,7 +8,7 @@ from workron.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable,
 from workron.models import Cancelled, Job
 from workron.redis.scripts import Scripts, UnknownReply
 from workron.store.arrays import Arrays
-from workron.store.maintenance import Upkeep
+from workron.store.maintenance import Maintenance
 
 _IN_A_REQUEST_S: Final = 0.2
 
@@ -16,10 +16,10 @@ _IN_A_REQUEST_S: Final = 0.2
 class Operations:
     """The transitions requested by users."""
 
-    def __init__(self, scripts: Scripts, arrays: Arrays, upkeep: Upkeep) -> None:
+    def __init__(self, scripts: Scripts, arrays: Arrays, maintenance: Maintenance) -> None:
         self._scripts = scripts
         self._arrays = arrays
-        self._upkeep = upkeep
+        self._maintenance = maintenance
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
         """End a waiting job at once, or stop its running command; raise Conflict if it has ended or is in a new run.
@@ -103,7 +103,7 @@ class Operations:
     async def propagate_quietly(self) -> None:
         """Propagate ends of jobs now, within the time limit of a request, unless Redis is unavailable."""
         with suppress(StoreUnavailable):  # the reaper goes on
-            await self._upkeep.propagate(_IN_A_REQUEST_S)
+            await self._maintenance.propagate(_IN_A_REQUEST_S)
 
 
 def _not_this_run(script: str, reply: Any, job_id: str, run: int | None) -> Exception:

@@ -37,7 +37,7 @@ class RedisSource:
 
     async def _propagate(self) -> None:
         with suppress(StoreUnavailable):  # the reaper goes on
-            await self._store.upkeep.propagate()
+            await self._store.maintenance.propagate()
 
     async def introduce(self, info: WorkerInfo) -> None:
         pass  # Redis asks nothing of a worker

@@ -55,7 +55,7 @@ from workron.store.audit import AuditLog
 from workron.store.bulk_actions import Actions
 from workron.store.explain import Explainer, Explanation
 from workron.store.listing import Listing
-from workron.store.maintenance import Upkeep
+from workron.store.maintenance import Maintenance
 from workron.store.operations import Operations
 from workron.store.outputs import Outputs
 from workron.store.policy import Policy
