@@ -19,7 +19,7 @@ from workers.output import OutputBuffer
 from workers.parents import FetchParents
 from workers.poison import Suspects
 from workers.process import Halted, Launcher, Process
-from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Scarcity, Shortage, is_shortage
+from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Exhaustion, Shortage, is_shortage
 from workron.models import Claim, Outcome, OutputPatch
 
 Result = TypeVar("Result")
@@ -37,7 +37,7 @@ class Surroundings:
     launcher: Launcher
     guardian: GuardianLink
     notes: Notes
-    scarcity: Scarcity
+    exhaustion: Exhaustion
     suspects: Suspects
     parents: FetchParents
     environment: Mapping[bytes, bytes]
@@ -187,14 +187,14 @@ class Attempt:
             except Shortage as shortage:
                 until_s = until_s or self._loop.time() + self.patience_s
                 if self._loop.time() >= until_s:
-                    self._shared.scarcity.gave_up()
+                    self._shared.exhaustion.gave_up()
                     self._end(Ending.STOP)
                 else:
                     await self._wait_for_room(shortage)
         return None
 
     async def _wait_for_room(self, shortage: Shortage) -> None:
-        with self._shared.scarcity.waiting(shortage):
+        with self._shared.exhaustion.waiting(shortage):
             await self.pause(AGAIN_S)
 
     async def _be_guarded(self) -> None:
@@ -228,8 +228,8 @@ class Attempt:
             if isinstance(error, OSError) and is_shortage(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
-        if shared.scarcity.lasts:
-            shared.scarcity.started()
+        if shared.exhaustion.lasts:
+            shared.exhaustion.started()
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(shared.oom_score)
         if self.claim.timeout_ms is not None:

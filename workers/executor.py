@@ -17,7 +17,7 @@ from workers.guardian_link import GuardianLink
 from workers.parents import FetchParents, no_parents
 from workers.poison import Suspects
 from workers.process import Launcher
-from workers.shortage import Scarcity
+from workers.shortage import Exhaustion
 from workron.models import Claim, Outcome
 
 _OOM_SCORE_STEP: Final = 500
@@ -43,7 +43,7 @@ class Executor:
         """Whether to start no more commands; attempts that have not begun are stopped."""
         self._parents = parents
         self.notes: Final = Notes()
-        self.scarcity: Final = Scarcity()
+        self.exhaustion: Final = Exhaustion()
         self.unanswered_since_s: float | None = None
         """When the first of the heartbeats was sent that have no answer yet, as by `boottime_s`."""
         self._environment = allowed_environment(environ)
@@ -85,7 +85,7 @@ class Executor:
             launcher=self._launcher,
             guardian=self.guardian,
             notes=self.notes,
-            scarcity=self.scarcity,
+            exhaustion=self.exhaustion,
             suspects=self.suspects,
             parents=self._parents,
             environment=self._environment,

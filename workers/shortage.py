@@ -33,7 +33,7 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in _SHORT
 
 
-class Scarcity:
+class Exhaustion:
     """The state of a shortage: the waiting commands, and how many jobs the worker may claim meanwhile."""
 
     def __init__(self) -> None:

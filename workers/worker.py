@@ -86,7 +86,7 @@ class Worker:
         """Whether the last claim returned as many jobs as requested."""
         self._enough = asyncio.Event()
         """Set when a second concurrent call is useful."""
-        executor.scarcity.changed = self._look_again
+        executor.exhaustion.changed = self._look_again
         executor.suspects.begin = source.begin
         self._stopping = Stopping(executor, settings.drain_timeout, self._on_stopping, self._holds_nothing, self._log)
         self._outage = outage = Outage()
@@ -187,7 +187,7 @@ class Worker:
         other = self._second if requests is self._first else self._first
         wanted = min(self.slots - taken + ended, self._share, self._allowance.left - other.open)
         wanted = int(max(0, wanted))
-        return executor.scarcity.allowed(wanted) if executor.scarcity.lasts else wanted
+        return executor.exhaustion.allowed(wanted) if executor.exhaustion.lasts else wanted
 
     async def _exchange(self, requests: Requests, batch: Sequence[Ending]) -> None:
         """Report results and claim jobs for free slots: one call, repeated until it succeeds."""

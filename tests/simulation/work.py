@@ -14,7 +14,7 @@ from workers.command_files import Notes
 from workers.guardian import boottime_s
 from workers.output import OutputBuffer
 from workers.poison import Suspects
-from workers.shortage import Scarcity
+from workers.shortage import Exhaustion
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, OutputPatch, Reason
 from workron.runtime.signals import happens
@@ -28,7 +28,7 @@ class Commands:
 
     def __init__(self, history: History) -> None:
         self.notes = Notes()
-        self.scarcity = Scarcity()
+        self.exhaustion = Exhaustion()
         self.unanswered_since_s: float | None = None
         self.history = history
         self._attempts: dict[int, Run] = {}

@@ -105,7 +105,7 @@ async def test_a_full_disk_under_the_directory_is_no_fault_of_the_job(
     with monkeypatch.context() as patched:
         patched.setattr(os, "mkdir", full)
         attempt = executor.start(claim_for(SAYS, fence=2, more={"parents": True}), boottime_s() + LEASE_S)
-        await wait_until(lambda: executor.scarcity.lasts)
+        await wait_until(lambda: executor.exhaustion.lasts)
         assert not attempt.started
     assert (await attempt.wait()).result == '{"rows":3}'
 
