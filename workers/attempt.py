@@ -17,7 +17,7 @@ from workers.guardian_link import GuardianLink
 from workers.outcome import Ending, not_started, outcome_of
 from workers.output import OutputBuffer
 from workers.parents import FetchParents
-from workers.poison import Suspects
+from workers.poison import PoisonJobs
 from workers.process import Halted, Launcher, Process
 from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Exhaustion, Shortage, is_shortage
 from workron.models import Claim, Outcome, OutputPatch
@@ -38,7 +38,7 @@ class Surroundings:
     guardian: GuardianLink
     notes: Notes
     exhaustion: Exhaustion
-    suspects: Suspects
+    suspects: PoisonJobs
     parents: FetchParents
     environment: Mapping[bytes, bytes]
     kill_grace_s: float

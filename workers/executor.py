@@ -15,7 +15,7 @@ from workers.exits import Exits
 from workers.guardian import boottime_s
 from workers.guardian_link import GuardianLink
 from workers.parents import FetchParents, no_parents
-from workers.poison import Suspects
+from workers.poison import PoisonJobs
 from workers.process import Launcher
 from workers.shortage import Exhaustion
 from workron.models import Claim, Outcome
@@ -52,7 +52,7 @@ class Executor:
         self._shared: Surroundings
         self._exits: Exits
         self._attempts: dict[int, Attempt] = {}
-        self.suspects: Final = Suspects(self._attempts)
+        self.suspects: Final = PoisonJobs(self._attempts)
 
     async def __aenter__(self) -> Self:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:

@@ -35,7 +35,7 @@ class Attempt(Protocol):
     def lose_if_late(self) -> None: ...
 
 
-class Suspects:
+class PoisonJobs:
     """The suspects among a worker's attempts, in their order."""
 
     def __init__(self, attempts: Mapping[int, Attempt]) -> None:

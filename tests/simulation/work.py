@@ -13,7 +13,7 @@ from tests.simulation.history import History
 from workers.command_files import Notes
 from workers.guardian import boottime_s
 from workers.output import OutputBuffer
-from workers.poison import Suspects
+from workers.poison import PoisonJobs
 from workers.shortage import Exhaustion
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Outcome, OutputPatch, Reason
@@ -32,7 +32,7 @@ class Commands:
         self.unanswered_since_s: float | None = None
         self.history = history
         self._attempts: dict[int, Run] = {}
-        self.suspects = Suspects({})
+        self.suspects = PoisonJobs({})
 
     @property
     def attempts(self) -> Mapping[int, "Run"]:
