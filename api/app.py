@@ -88,7 +88,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=415):
             return problems.problem(problems.UNSUPPORTED_MEDIA_TYPE, error.detail)
         case ClientDisconnect():
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # the client has gone
     raise error
 
 
@@ -100,7 +100,7 @@ def _allowed_methods(request: Request) -> list[str]:
     parameters = {
         method: len(child_scope["path_params"])
         for method in _METHODS
-        for route in reversed(request.app.routes)  # the first of those that fit is the one that answers
+        for route in reversed(request.app.routes)  # the first matching route answers
         for match, child_scope in [route.matches({**request.scope, "method": _answered_as(method)})]
         if match is Match.FULL
     }

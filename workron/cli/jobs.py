@@ -158,7 +158,7 @@ def cancel(
         if body is not None:
             return order(client, body, output, wait=bulk.wait)
         each = Each(ids or (), partial(client.cancel, tasks=tasks, cascade=cascade))
-        cancelled = list(each) if bulk.wait else each  # all are told to stop before the first one is waited for
+        cancelled = list(each) if bulk.wait else each  # stop all before waiting for the first one
         print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
     return each.code
 

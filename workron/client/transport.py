@@ -59,7 +59,7 @@ class Transport:
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=ANSWER_S,
-            # Certificates take 70 ms to load, and nobody shows one on plain http.
+            # Certificates take 70 ms to load, and plain http needs none.
             verify=self.url.startswith("https:"),
             # A proxy named in the environment can't reach what listens on this machine.
             trust_env=not is_loopback(self.url),

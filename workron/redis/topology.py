@@ -215,7 +215,7 @@ class Cluster:
             else:
                 self._prefer(address)
                 return lane
-        raise ConnectionError("the nodes do not agree on who has our keys (yet)")
+        raise ConnectionError("the nodes do not agree on the owner of our keys (yet)")
 
     def is_left(self, error: Exception) -> bool:
         """A node that is cut off from the others says CLUSTERDOWN: they may know better."""

@@ -40,7 +40,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a reap pass did: jobs given back, jobs ended, leases found alive, and put off because nobody had looked."""
+    """The result of a reap pass: jobs requeued, jobs ended, leases found alive, leases postponed after a long gap."""
 
     requeued: int = 0
     ended: int = 0

@@ -132,7 +132,7 @@ class Submitter:
         if not self._calling:
             self._calling = True
             try:
-                await self._call()  # for ourselves alone: nobody waits for a task to begin
+                await self._call()  # called directly: avoids the delay of a task
             finally:
                 self._calling = bool(self._waiting)
                 if self._waiting:
@@ -152,7 +152,7 @@ class Submitter:
         args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
         try:
             replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
-        except Exception as error:  # noqa: BLE001 - raised again by each who waits
+        except Exception as error:  # noqa: BLE001 - raised again by each waiter
             if isinstance(error, StoreUnavailable):  # the others would wait as long, one call after the other
                 together += self._waiting
                 self._waiting.clear()
