@@ -45,7 +45,7 @@ async def create_key(request: Request) -> Response:
     """Create an API key; only this response contains its text."""
     context = context_of(request)
     new = await body.required(NewApiKey, request, context.settings.max_body)
-    record, text = await context.store.api_keys.grant(new.to_new_key())
+    record, text = await context.store.api_keys.create(new.to_new_key())
     note_targets(request, record.id)
     document = schemas.key_document(record) | {"key": text}
     return schemas.json_response(document, 201, {"cache-control": "no-store"})

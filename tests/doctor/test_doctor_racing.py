@@ -73,7 +73,7 @@ class Ward:
         ]
 
     async def keep_house(self) -> None:
-        for step in (self.store.upkeep.reap, self.store.upkeep.promote, self.store.upkeep.tidy):
+        for step in (self.store.maintenance.reap, self.store.maintenance.promote, self.store.maintenance.tidy):
             with suppress(StoreUnavailable):
                 await step()
 

@@ -278,7 +278,7 @@ async def test_an_array_that_follows_another_one_and_has_forgotten_whose_turn_it
     await finish(store, claimed)
     assert [fault.code for fault in (await store.doctor.examine()).faults] == ["stuck"]
     assert (await store.doctor.examine(rebuild=True)).faults == ()
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert len(await run_all(store)) == 2
     assert (await store.job(other.id)).status is Status.DONE
 

@@ -32,7 +32,7 @@ async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Ben
         lambda: claim(store),
         lambda: finish(store, running),
         lambda: store.cancel(patient.pending),
-        lambda: store.upkeep.reap(),
+        lambda: store.maintenance.reap(),
         lambda: store.glance.look(),
     ):
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
@@ -111,7 +111,7 @@ async def test_jobs_of_a_submission_that_is_not_admitted_yet_are_not_counted(ben
     await store.submit(jobs(500))
     report = await store.doctor.examine(rebuild=True)
     assert (report.faults, report.mended) == ((), ())
-    await bench.store().upkeep.tidy()
+    await bench.store().maintenance.tidy()
     assert (await store.queue("default")).counts[Status.PENDING] == 500
 
 

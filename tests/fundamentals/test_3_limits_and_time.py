@@ -66,7 +66,7 @@ async def test_a_delayed_job_is_scheduled_and_then_pending(store: Store) -> None
 async def test_a_job_that_has_not_started_in_time_is_cancelled(store: Store) -> None:
     (job_id,) = await submit(store, new_job(expires=Moment(after_ms=1)))
     await asyncio.sleep(0.01)
-    await store.upkeep.promote()  # the reaper does so all the time
+    await store.maintenance.promote()  # the reaper does so all the time
     job = await store.job(job_id)
     assert (job.status, job.reason) == (Status.CANCELLED, Reason.EXPIRED)
 
@@ -76,7 +76,7 @@ async def test_finished_jobs_are_deleted_after_their_retention(bench: Bench) -> 
     (job_id,) = await submit(store, new_job())
     (claimed,) = await claim(store)
     await finish(store, claimed)
-    await store.upkeep.sweep()
+    await store.maintenance.sweep()
     assert await store.jobs([job_id]) == [None]
 
 

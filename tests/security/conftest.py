@@ -55,7 +55,7 @@ class Clients:
         self._made += 1
         allowed = None if queues is None else frozenset(queues)
         new = NewKey(f"key-{self._made}", frozenset(map(Scope, scopes)), allowed, ttl_ms)
-        return (await self._store.api_keys.grant(new))[1]
+        return (await self._store.api_keys.create(new))[1]
 
     async def knowing(self, key: str | None) -> httpx2.AsyncClient:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}

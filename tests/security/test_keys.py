@@ -27,7 +27,7 @@ READ = frozenset({Scope.READ})
 
 
 async def test_a_key_is_stored_as_its_hash_only(bench: Bench, store: Store) -> None:
-    record, text = await store.api_keys.grant(NewKey("ci", READ, frozenset({"b", "a"}), 60_000))
+    record, text = await store.api_keys.create(NewKey("ci", READ, frozenset({"b", "a"}), 60_000))
     assert re.fullmatch(r"wk1\.[0-9A-Za-z]{22}\.[\w-]{43}", text)
     assert id_in(text) == record.id
     assert is_of(record, text)
@@ -47,21 +47,21 @@ def test_only_what_has_the_form_of_a_key_has_it_looked_up() -> None:
 
 
 async def test_no_two_keys_are_alike(store: Store) -> None:
-    texts = [(await store.api_keys.grant(NewKey(f"k{number}", READ)))[1] for number in range(20)]
+    texts = [(await store.api_keys.create(NewKey(f"k{number}", READ)))[1] for number in range(20)]
     assert len({text.rpartition(".")[2] for text in texts}) == 20
     records = await store.api_keys.list()
     assert [sum(is_of(record, text) for record in records) for text in texts] == [1] * 20
 
 
 async def test_a_name_is_taken_until_its_key_is_revoked_or_has_expired(store: Store, wait_until: Any) -> None:
-    record, _ = await store.access.grant(NewKey("ci", READ, None, 1_000))
+    record, _ = await store.api_keys.create(NewKey("ci", READ, None, 1_000))
     with pytest.raises(Conflict):
-        await store.api_keys.grant(NewKey("ci", READ))
+        await store.api_keys.create(NewKey("ci", READ))
     await wait_until(lambda: has_expired(store, record.id))
-    second, _ = await store.api_keys.grant(NewKey("ci", READ))
+    second, _ = await store.api_keys.create(NewKey("ci", READ))
     assert [one.expired for one in await store.api_keys.list()] == [True, False]
     await store.api_keys.revoke(second.id)
-    await store.api_keys.grant(NewKey("ci", READ))
+    await store.api_keys.create(NewKey("ci", READ))
     with pytest.raises(NotFound):
         await store.api_keys.revoke(second.id)
 
@@ -80,9 +80,9 @@ async def test_a_grant_that_is_repeated_makes_one_key(store: Store) -> None:
 async def test_there_are_not_any_number_of_keys(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workron.store.api_keys.MOST_KEYS", 2)
     for number in range(2):
-        await store.api_keys.grant(NewKey(f"k{number}", READ))
+        await store.api_keys.create(NewKey(f"k{number}", READ))
     with pytest.raises(Conflict, match="revoke some"):
-        await store.api_keys.grant(NewKey("k2", READ))
+        await store.api_keys.create(NewKey("k2", READ))
 
 
 async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
@@ -90,7 +90,7 @@ async def test_of_a_revoked_key_nothing_is_left_that_counts_to_the_limit(
 ) -> None:
     monkeypatch.setattr("workron.store.api_keys.MOST_KEYS", 2)
     for number in range(5):
-        record, _ = await store.api_keys.grant(NewKey(f"k{number}", READ))
+        record, _ = await store.api_keys.create(NewKey(f"k{number}", READ))
         await store.api_keys.revoke(record.id)
     assert [name async for name in bench.client.scan_iter(f"{bench.keys.prefix}apikey*")] == []
 
@@ -99,13 +99,13 @@ async def test_what_is_stored_of_an_expired_key_goes_by_itself(
     bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     monkeypatch.setattr("workron.store.api_keys.KEPT_MS", 300)
-    record, _ = await store.api_keys.grant(NewKey("ci", READ, None, 50))
+    record, _ = await store.api_keys.create(NewKey("ci", READ, None, 50))
 
     async def gone() -> bool:
         return not await bench.client.exists(bench.keys.api_key(record.id))
 
     await wait_until(gone)
-    kept, _ = await store.api_keys.grant(NewKey("ci", READ))
+    kept, _ = await store.api_keys.create(NewKey("ci", READ))
     assert [one.decode() for one in await bench.client.zrange(bench.keys.api_keys, 0, -1)] == [kept.id]
     assert [one.id for one in await store.api_keys.list()] == [kept.id]
 
@@ -170,7 +170,7 @@ async def test_without_redis_the_first_key_opens_what_needs_none_and_no_other_op
     redis: Any, settings: Settings, store: Store
 ) -> None:
     async with Store.connect(settings.model_copy(update={"redis": Settings(redis=redis.url).redis})) as own:
-        _, text = await own.api_keys.grant(NewKey("ci", frozenset({Scope.ADMIN})))
+        _, text = await own.api_keys.create(NewKey("ci", frozenset({Scope.ADMIN})))
         app = create_app(own, settings, KEY)
         redis.process.kill()
         redis.process.wait(10)

@@ -64,6 +64,6 @@ async def test_a_damaged_key_stopped_what_else_the_call_had_to_write(bench: Benc
     assert counts["first"][Status.DONE] == 2
     await bench.client.delete(keys[broken])
     await store.doctor.examine(rebuild=True)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert [one.id for one in await claim(store, queues=["broken"])] == [child]
     assert other in {one.id for one in claims}

@@ -88,7 +88,7 @@ async def test_who_ignores_a_cancel_and_keeps_beating_loses_the_job_long_before_
     beats = []
     while True:
         beats.append((await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])).attempts[got.fence])
-        if (await store.upkeep.reap()).ended:
+        if (await store.maintenance.reap()).ended:
             break
         await asyncio.sleep(0.02)
         assert time.monotonic() - asked_at < 30

@@ -46,7 +46,7 @@ async def test_a_count_of_an_array_that_is_no_number_left_jobs_running_without_a
         await finish(store, one)
     await store.doctor.examine(rebuild=True)
     assert (await store.doctor.examine()).faults == ()
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert (await store.job(array.id)).status is Status.DONE
 
 

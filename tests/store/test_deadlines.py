@@ -169,9 +169,9 @@ async def test_who_ignores_the_deadline_and_keeps_beating_loses_the_job(bench: B
     (job_id,) = await submit(store, new_job(deadline=SOON))
     (got,) = await claim(store)
     started = time.monotonic()
-    while not (await store.upkeep.reap()).ended:
+    while not (await store.maintenance.reap()).ended:
         assert time.monotonic() - started < 30
-        await store.upkeep.promote()
+        await store.maintenance.promote()
         await store.attempts.heartbeat(WORKER, [(got.id, got.fence)])
         await asyncio.sleep(0.01)
     job = await store.job(job_id)

@@ -256,6 +256,6 @@ async def test_a_walk_to_jobs_that_are_gone_goes_on_and_notes_no_damage(store: S
     await bench.client.lpush(f"{bench.keys.job(parent)}:children", f"done:{ids.new_id()}")
     await bench.client.rpush(bench.keys.propagate, ids.new_id())
     await finish(store, (await claim(store))[0])
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert (await store.job(child)).status is Status.PENDING
     assert not await bench.client.exists(bench.keys.propagate, bench.keys.quarantine)

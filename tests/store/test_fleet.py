@@ -193,5 +193,5 @@ async def test_workers_that_are_lost_are_shown_as_long_as_they_are_few_however_m
     now_ms = int((await client.zscore(workers, WORKER.id)) or 0)
     await client.zadd(workers, {f"lost-{number}": now_ms - 500_000 for number in range(20)})
     await client.zadd(workers, {f"alive-{number}": now_ms + 600_000 for number in range(1_000)})
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await client.zcard(workers) == 1_021

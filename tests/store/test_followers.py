@@ -243,7 +243,7 @@ async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: St
     (behind,) = followers(job, 1, When.FINISHED)
     await submit(store, job, behind)
     await run_all(store)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     failed = await claim(store, queues=["behind"], limit=3)
     await finish_all(store, failed, [BAD] * 3)
     await store.retry(behind.id, (await store.job(behind.id)).run)
@@ -252,7 +252,7 @@ async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: St
     await bench.client.hset(bench.keys.array(behind.id), "walk", "retry 2")
     await bench.client.rpush(bench.keys.array(job.id) + ":ended", "*")
     await bench.client.rpush(bench.keys.propagate, f"follow:{job.id}")
-    await store.upkeep.propagate()
-    await store.upkeep.tidy()
+    await store.maintenance.propagate()
+    await store.maintenance.tidy()
     states = [(await store.job(task)).status for task in tasks_of(behind)]
     assert states == [Status.FAILED, Status.FAILED, Status.PENDING]

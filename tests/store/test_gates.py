@@ -136,7 +136,7 @@ async def test_of_many_queues_only_the_first_hundred_were_woken_as_their_rates_a
     await claim(store)
     await parked(store, "w2")
     await asyncio.sleep(0.06)
-    await store.upkeep.promote([*(f"before-{number}" for number in range(ROUSED)), "default"])
+    await store.maintenance.promote([*(f"before-{number}" for number in range(ROUSED)), "default"])
     assert await woken(store) == "w2"
 
 

@@ -249,7 +249,7 @@ async def test_a_heartbeat_of_another_attempt_keeps_no_lease(store: Store, bench
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await heartbeat_of(bench, job_id, int(got.fence) + 1, 30_000)
-    assert (await store.upkeep.reap()).requeued == 1
+    assert (await store.maintenance.reap()).requeued == 1
 
 
 @pytest.mark.parametrize(("ttl_ms", "rest_ms"), [(20_000, 20_000), (86_400_000, 30_000)])
@@ -260,7 +260,7 @@ async def test_a_reaper_leaves_a_lease_no_longer_than_its_heartbeat_lives_nor_th
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await heartbeat_of(bench, job_id, got.fence, ttl_ms)
-    assert (await store.upkeep.reap()).alive == 1
+    assert (await store.maintenance.reap()).alive == 1
     assert rest_ms - 10_000 < await rest_of_lease_ms(bench, job_id) <= rest_ms
     assert rest_ms - 10_000 < await bench.client.pttl(bench.keys.heartbeat(job_id)) <= rest_ms
 
@@ -275,7 +275,7 @@ async def test_a_lease_of_a_job_that_does_not_run_ends_nothing_and_goes(
         await finish(store, (await claim(store))[0])
     before = await store.job(job_id)
     await bench.client.zadd(bench.keys.leases, {ids.new_id() if status == "gone" else job_id: 1})
-    reaped = await store.upkeep.reap()
+    reaped = await store.maintenance.reap()
     assert (reaped.requeued, reaped.ended, await store.job(job_id)) == (0, 0, before)
     assert not await bench.client.exists(bench.keys.leases, bench.keys.quarantine)
 
@@ -296,6 +296,6 @@ async def test_a_damaged_heartbeat_of_a_lease_that_is_too_long_spares_the_one_be
     await bench.client.zadd(bench.keys.leases, dict.fromkeys((broken, good), (now_s + 86_400) * 1000))
     await bench.client.delete(bench.keys.heartbeat(broken))
     await bench.client.rpush(bench.keys.heartbeat(broken), "x")
-    await store.upkeep.reap()
+    await store.maintenance.reap()
     assert await rest_of_lease_ms(bench, good) <= 30_000
     assert await bench.client.smembers(bench.keys.quarantine) == {broken.encode()}

@@ -106,7 +106,7 @@ async def test_done_jobs_that_must_be_kept_left_a_full_server_no_turn_for_cancel
     await kept(store, 150)
     (cancelled,) = await submit(store, new_job())
     await store.cancel(cancelled)
-    assert (await store.upkeep.sweep()).early == 1
+    assert (await store.maintenance.sweep()).early == 1
     assert await store.jobs([cancelled]) == [None]
 
 

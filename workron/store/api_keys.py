@@ -35,7 +35,7 @@ class ApiKeys:
         self._keys = keys
         self._scripts = scripts
 
-    async def grant(self, new: NewKey) -> tuple[KeyRecord, str]:
+    async def create(self, new: NewKey) -> tuple[KeyRecord, str]:
         """Create a key; return its record, and the key itself, which is stored nowhere."""
         key_id = ids.new_id()
         text = f"{_PREFIX}.{key_id}.{secrets.token_urlsafe(_SECRET_BYTES)}"

@@ -104,7 +104,7 @@ class Maintenance:
     async def promote(self, queues: Sequence[str] = ()) -> int | None:
         """Make due jobs pending, for a while; returns the ms until the next job is due, None if none is.
 
-        In `queues` it also wakes who waits while a job could start, as their rates allow.
+        It also wakes long polls of `queues` in which a job can start, as their rates allow.
         """
         ends_at = time.monotonic() + PROMOTED_S
         next_ms: list[int] = []

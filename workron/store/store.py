@@ -1,14 +1,14 @@
 """The store: all operations on jobs, in domain types. The facade of all code that uses Redis.
 
-    Store            submit, cancel, retry; read jobs, wait for them     what the API calls
-    Store.attempts   claim, heartbeat, finish, release, drain, leave …   what workers call
-    Store.actions    bulk actions: created by the API, executed by the reaper
-    Store.schedules  put, read, list, delete schedules               what the API and the reaper call
-    Store.doctor     examine, and rebuild                            what `workron doctor` calls
-    Store.glance     look at some jobs in turn, and mend them        what the reaper calls
-    Store.access     grant, revoke, find API keys                    what the API calls
-    Store.audit      the audit log                                    what the API calls
-    Store.upkeep     reap, promote, propagate, tidy, sweep               what the reaper calls
+    Store              submit, cancel, retry; read jobs, wait for them       what the API calls
+    Store.attempts     claim, heartbeat, finish, release, drain, leave …     what workers call
+    Store.actions      bulk actions: created by the API, run by the reaper
+    Store.schedules    put, read, list, delete schedules                     API and reaper
+    Store.api_keys     create, revoke, find API keys                         what the API calls
+    Store.audit        the audit log                                         what the API calls
+    Store.maintenance  reap, promote, propagate, tidy, sweep                 what the reaper calls
+    Store.glance       check some jobs in turn, and repair them              what the reaper calls
+    Store.doctor       examine, and rebuild                                  what `workron doctor` calls
 
 One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
 to repeat, because it is idempotent by id, request id or fence; `cancel` and `retry` only if they name the run.
@@ -99,17 +99,17 @@ class Store:
         self._queues = Queues(self._scripts)
         self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
         self.outputs: Final = Outputs(self._scripts, self._brief)
-        self._feed = Feed(connection, self._keys)
+        self._watch = Watch(connection, self._keys)
         about = connection, self._keys, self._scripts
         self.actions: Final = Actions(*about, self._pages)
         self.schedules: Final = ScheduleBook(*about, self._brief)
-        self.access: Final = Access(*about)
-        self.record: Final = Record(self._keys, self._scripts, self._pages)
+        self.api_keys: Final = ApiKeys(*about)
+        self.audit: Final = AuditLog(self._keys, self._scripts, self._pages)
         self.attempts: Final = Attempts(*about, self.policy, self._work)
-        self.upkeep: Final = Upkeep(*about, self._reader, self._submitter, self._arrays, self.policy)
+        self.maintenance: Final = Maintenance(*about, self._reader, self._submitter, self._arrays, self.policy)
         self.doctor: Final = Doctor(*about, self.schedules.look)
         self.glance: Final = Glance(*about)
-        self._steering = Steering(self._scripts, self._arrays, self.upkeep)
+        self._operations = Operations(self._scripts, self._arrays, self.maintenance)
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -242,7 +242,7 @@ class Store:
         await self._arrays.check(jobs, self._reader.jobs)
         return await self._submitter.submit(jobs, workflow=workflow, name="", flags="+", idempotency=idempotency)
 
-    # --- steering -----------------------------------------------------------------------------------------------------
+    # --- operator actions ---------------------------------------------------------------------------------------------
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
         return await self._operations.cancel(job_id, run, cascade=cascade)
@@ -275,8 +275,9 @@ class Store:
 
     async def explain(self, job_id: str) -> Explanation:
         async with self._brief.turn() as connection:
-            reader = Reader(connection, self._keys, self._scripts)
-            return await Explainer(connection, self._keys, reader).explain(job_id)
+            return await Explainer(connection, self._keys, Reader(connection, self._keys, self._scripts)).explain(
+                job_id
+            )
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         """Return jobs just submitted or claimed, without waiting behind large reads."""
