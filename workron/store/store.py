@@ -10,8 +10,7 @@
     Store.glance       check some jobs in turn, and repair them              what the reaper calls
     Store.doctor       examine, and rebuild                                  what `workron doctor` calls
 
-One verb per transition, the same in `lua/`, in `scripts.py` and here. Any call may raise StoreUnavailable; each is safe
-to repeat, because it is idempotent by id, request id or fence; `cancel` and `retry` only if they name the run.
+Any call may raise StoreUnavailable; each is safe to repeat, because it is idempotent by id, request id or fence; `cancel` and `retry` only if they name the run.
 """
 
 import math
@@ -275,9 +274,8 @@ class Store:
 
     async def explain(self, job_id: str) -> Explanation:
         async with self._brief.turn() as connection:
-            return await Explainer(connection, self._keys, Reader(connection, self._keys, self._scripts)).explain(
-                job_id
-            )
+            explainer = Explainer(connection, self._keys, Reader(connection, self._keys, self._scripts))
+            return await explainer.explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
         """Return jobs just submitted or claimed, without waiting behind large reads."""
