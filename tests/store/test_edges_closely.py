@@ -1,10 +1,9 @@
 """What a parent's retry, and a cancel that goes on from it, leave alone: each was a check without a test."""
 
-from array_jobs import array_job, run_all
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
-from workflows import FAILURE, statuses
-
+from tests.array_jobs import array_job, run_all
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
+from tests.workflows import FAILURE, statuses
 from workron.models import NewJob, When
 from workron.store import Store
 

@@ -10,7 +10,7 @@
     Store.glance       check some jobs in turn, and repair them              what the reaper calls
     Store.doctor       examine, and rebuild                                  what `workron doctor` calls
 
-Any call may raise StoreUnavailable; each is safe to repeat, because it is idempotent by id, request id or fence; `cancel` and `retry` only if they name the run.
+Any call may raise StoreUnavailable. It is safe to repeat: by id, request id or fence (`cancel`, `retry`: by run).
 """
 
 import math
