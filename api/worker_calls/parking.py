@@ -1,8 +1,8 @@
 """Claim requests that wait: a thousand of them share one inbox in Redis, and so one connection that listens to it.
 
-A request that finds nothing is parked in Redis under this process's inbox (see `lua/claim.lua`), which brings the name
-of its worker when there may be something; it is made again then. However it ends (answered, timed out, client gone,
-server stopping), it is parked no longer then, and what it got goes to its client or back.
+A request that finds nothing is parked in Redis under this process's inbox (see `lua/attempt_claim.lua`), which brings
+the name of its worker when there may be something; it is made again then. However it ends (answered, timed out, client
+gone, server stopping), it is parked no longer then, and what it got goes to its client or back.
 """
 
 import asyncio

@@ -23,9 +23,11 @@ class Record:
         self._scripts = scripts
 
     async def note(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
-        """Add entries, see `lua/note.lua`. Where an answer is lost they may be there twice, if they are added again."""
+        """Add entries, see `lua/audit_append.lua`. If an answer is lost, a repeat may add them again."""
         for start in range(0, len(entries), MOST_AT_ONCE):
-            await self._scripts.note(most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry])
+            await self._scripts.audit_append(
+                most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry]
+            )
 
     async def page(self, limit: int, cursor: str | None) -> AuditPage:
         """Return entries, newest first; `cursor` is the id of the last one of the page before."""

@@ -26,7 +26,7 @@ class Steering:
 
         `cascade`: cancel also all that depends on it, however far; that goes on in steps, by anybody.
         """
-        match await self._scripts.cancel(job_id, "" if run is None else str(run), cascade=cascade):
+        match await self._scripts.job_cancel(job_id, "" if run is None else str(run), cascade=cascade):
             case [word, propagating, tasks] if word in (b"CANCELLED", b"CANCELLING"):
                 if propagating:
                     await self.propagate_quietly()
@@ -40,7 +40,7 @@ class Steering:
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and re-arm the dependents that were skipped because of it."""
-        match await self._scripts.retry(job_id, "" if run is None else str(run)):
+        match await self._scripts.job_retry(job_id, "" if run is None else str(run)):
             case [b"RETRIED", propagating, tasks]:
                 if propagating:
                     await self.propagate_quietly()
@@ -59,7 +59,7 @@ class Steering:
 
     async def cancel_workflow(self, workflow: str) -> None:
         """Cancel all jobs of a workflow that have not ended, but the final one; Conflict if all have ended."""
-        match await self._scripts.stop(workflow):
+        match await self._scripts.workflow_cancel(workflow):
             case [b"STOPPED", propagating]:
                 if propagating:
                     await self.propagate_quietly()
@@ -73,7 +73,7 @@ class Steering:
     async def delete(self, job_id: str) -> None:
         """Forget a finished job, with its tasks if it is an array's; Conflict if it has not ended, or is needed."""
         while True:
-            match await self._scripts.delete(job_id):
+            match await self._scripts.job_delete(job_id):
                 case [b"MORE"]:
                     continue
                 case [b"DELETED"]:

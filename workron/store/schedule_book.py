@@ -102,7 +102,7 @@ class ScheduleBook:
     ) -> bool | None:
         """Write a definition on what was seen before; returns whether it is new, None if it was changed meanwhile."""
         last_ms = None if before is None else before.last_at_ms
-        match await self._scripts.schedule(
+        match await self._scripts.schedule_put(
             name,
             "" if before is None else before.version,
             version,
@@ -119,7 +119,7 @@ class ScheduleBook:
 
     async def delete(self, name: str) -> None:
         """Delete a schedule; jobs that it has started go on."""
-        if (await self._scripts.unschedule(name))[0] == b"UNKNOWN":
+        if (await self._scripts.schedule_delete(name))[0] == b"UNKNOWN":
             raise NotFound("schedule", name)
 
     async def get(self, name: str) -> Schedule:
@@ -175,8 +175,8 @@ class ScheduleBook:
         return Due(names, min((score - now_ms for _, score in scored if score > now_ms), default=None))
 
     async def move(self, schedule: Schedule, step: Step, what: str, *, number: int = 1, text: str = "") -> bool:
-        """Move a schedule on without jobs, see `lua/fire.lua`; returns False if it is not as it was seen."""
-        reply = await self._scripts.fire(
+        """Move a schedule on without jobs, see `lua/schedule_advance.lua`; returns False if it is not as seen."""
+        reply = await self._scripts.schedule_advance(
             schedule.name,
             schedule.version,
             step.kind,
@@ -201,7 +201,7 @@ class ScheduleBook:
 
 
 def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> Arg:
-    """The next occurrence of a schedule that gets a definition, as `lua/schedule.lua` takes it.
+    """The next occurrence of a schedule that gets a definition, as `lua/schedule_put.lua` takes it.
 
     One that is due already stays due, unless it is dealt with before the script has run.
     """

@@ -208,7 +208,7 @@ class Store:
         """Put the limits that the settings name into Redis, where all submitters find them; others stay as they are."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
-                await self._scripts.limit(scope, "" if most == "none" else most)
+                await self._scripts.queue_limit(scope, "" if most == "none" else most)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
