@@ -14,8 +14,27 @@ from workron.store import Store
 
 CHUNK = 400
 SCRIPTS = (
-    *("submit", "stage", "open", "admit", "abort", "claim", "finish", "heartbeat", "release", "output"),
-    *("cancel", "retry", "reap", "promote", "propagate", "sweep", "trim"),
+    *(
+        "job_submit",
+        "submission_stage",
+        "submission_open",
+        "submission_admit",
+        "submission_abort",
+        "attempt_claim",
+        "attempt_finish",
+        "attempt_heartbeat",
+        "attempt_release",
+        "attempt_output",
+    ),
+    *(
+        "job_cancel",
+        "job_retry",
+        "maintain_reap",
+        "maintain_promote",
+        "maintain_propagate",
+        "maintain_sweep",
+        "maintain_trim",
+    ),
 )
 
 

@@ -1,8 +1,8 @@
 """Waiting claim requests: all of them share one inbox in Redis, and so one listening connection.
 
-A request that finds no job is parked in Redis under this process's inbox (see `lua/claim.lua`), which receives the name
-of its worker when there may be a job; then the request is repeated. However it ends (answered, timed out, client gone,
-server stopping), it is unparked, and its claims are sent to the client or released.
+A request that finds no job is parked in Redis under this process's inbox (see `lua/attempt_claim.lua`), which receives
+the name of its worker when there may be a job; then the request is repeated. However it ends (answered, timed out,
+client gone, server stopping), it is unparked, and its claims are sent to the client or released.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 -- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
--- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what `array` is to do with each task that was made,
+-- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what array_advance is to do with each task that was made,
 -- and from which on; `dropped`: how many ended with the array before they were made, as what, and how many were made then.
 -- `:skip` (SET) has those that were cancelled before they were made. Room for the others that are not yet made is `reserved`
 -- in the queue. `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
@@ -62,7 +62,7 @@ local function was_done(array, place)
   return redis.pcall('GETBIT', array_key(array) .. ':swept', int(place)) == 1
 end
 
--- Have `array` go on with it: the submitter does, or the reaper.
+-- Have array_advance go on with it: the submitter does, or the reaper.
 local function work_on_array(array)
   redis.pcall('ZADD', P .. 'arrays', NOW_TEXT, array)
 end

@@ -3,7 +3,7 @@
 -- After each call that has changed something of a key, the first jobs in each line are let go, as many as slots are free.
 -- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever
 -- claims next goes on; `rest` counts the queues that have not been looked at. Where no slot is free nothing is to be done
--- until one gets free, by a call that has changed something of the key; slots that were lost are found by `look`.
+-- until one gets free, by a call that has changed something of the key; slots that were lost are found by maintain_repair.
 
 do
   local BAND, QUEUES, RUNNING = SLOTS.BAND, ':queues', ':running'

@@ -4,7 +4,7 @@
 -- `:ended` (LIST), where `*` stands for all places. As long as there are some, `follow:<array>` stands in `propagate`, and
 -- whoever visits edges goes on with it: the first place is brought before one follower after the other; `follow_at` in
 -- array:<array> is the next one. What a follower's task becomes is judged by how the followed one stands at that moment,
--- so a visit may be repeated. A follower that starts when tasks have ended goes over them by its own `walk` (see array).
+-- so a visit may be repeated. A follower that starts when tasks have ended goes over them by its own `walk` (see array_advance).
 
 do
 

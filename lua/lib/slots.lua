@@ -214,7 +214,7 @@ do
     return ok and first
   end
 
-  -- Have a pending job stand in its line (see look).
+  -- Have a pending job stand in its line (see maintain_repair).
   function SLOTS.join_line(job)
     wait(said_by(job.id), job, false)
   end

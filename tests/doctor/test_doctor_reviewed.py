@@ -215,7 +215,7 @@ async def test_a_task_is_not_run_again_when_its_array_is_forgotten(bench: Bench)
     await store.submit([array])
     await run_all(store, 0)
     (task,) = tasks_of(array)
-    assert (await store.doctor._scripts.sweep("failed", 0, "", 1, 2))[1] == 1  # the array, behind its task
+    assert (await store.doctor._scripts.maintain_sweep("failed", 0, "", 1, 2))[1] == 1  # the array, behind its task
     assert await bench.client.exists(bench.keys.job(array.id), bench.keys.job(task)) == 1
     with pytest.raises(NotFound):
         await store.retry(task)

@@ -119,5 +119,5 @@ def test_every_script_that_changes_something_waits() -> None:
     scripts = Scripts(None, Keys("x"), shebang=False)  # type: ignore[arg-type]
     scripts.load()
     goes_on = {name for name, script in scripts._loaded.items() if b"REBUILDING all" not in script.source}
-    assert goes_on == {"follow", "heartbeat", "parents", "rebuild", "show", "survey"}
-    assert b"REBUILDING all" in Script.load("claim", shebang=True).source
+    assert goes_on == {"job_output", "attempt_heartbeat", "job_parents", "doctor_rebuild", "job_show", "doctor_survey"}
+    assert b"REBUILDING all" in Script.load("attempt_claim", shebang=True).source

@@ -31,7 +31,7 @@ GOOD: Final = max(100, POISONOUS)
 WORKERS: Final = 6
 WITHIN_S: Final = 60 + POISONOUS
 MOST_LOST: Final = 1_000
-"""So many lost workers are remembered (`lua/reap.lua`)."""
+"""So many lost workers are remembered (`lua/maintain_reap.lua`)."""
 POISON: Final = "kill -9 $PPID; sleep 60"
 FORKED: Final = Path(__file__).with_name("forked_workers.py")
 

@@ -76,7 +76,7 @@ def test_the_build_works_on_what_the_ignore_file_lets_through(tmp_path: Path) ->
     shutil.rmtree(context)
     for package in ("api", "workers", "reaper", "workron"):
         subprocess.run([environment / "bin" / "python", "-c", f"import {package}"], cwd=tmp_path, check=True)
-    for shipped in ("lua/claim.lua", "workron-*.dist-info/licenses/LICENSE"):
+    for shipped in ("lua/attempt_claim.lua", "workron-*.dist-info/licenses/LICENSE"):
         assert list(environment.glob(f"lib/*/site-packages/{shipped}"))
     subprocess.run([environment / "bin" / "workron", "api", "--help"], stdout=subprocess.DEVNULL, check=True)
 

@@ -107,7 +107,7 @@ def test_the_wheel_holds_the_scripts_and_the_types_but_no_tests(tmp_path: Path) 
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
     wanted = {name_of(path) for path in FILES if path.relative_to(ROOT).parts[0] in PACKAGES}
-    assert {"lua/claim.lua", "lua/lib/core.lua", "workron/py.typed"} <= wanted
+    assert {"lua/attempt_claim.lua", "lua/lib/core.lua", "workron/py.typed"} <= wanted
     metadata = {name for name in shipped if ".dist-info/" in name}
     assert shipped - metadata == wanted
     assert any(name.endswith("licenses/LICENSE") for name in metadata)

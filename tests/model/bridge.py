@@ -102,7 +102,7 @@ class Connected(Connection):
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         if self.left == 0:
             raise StoreUnavailable("the caller is dead")
-        if command[0] not in ("EVALSHA", "EVAL") or _name_of(command[1]) == "show":  # which only reads
+        if command[0] not in ("EVALSHA", "EVAL") or _name_of(command[1]) == "job_show":  # which only reads
             return await super().call(*command, repeat=repeat)
         trouble = self._trouble()
         if trouble.meanwhile and not trouble.twice:

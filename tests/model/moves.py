@@ -76,20 +76,20 @@ Move = Asked | Moved | Put | Other
 
 def moves_of(by: int, call: int, script: str, command: Sequence[Any], reply: Any) -> Iterator[Move]:
     """What a call of a script was about, as far as schedules are concerned."""
-    if script not in ("submit", "fire", "schedule", "unschedule", "cancel"):
+    if script not in ("job_submit", "schedule_advance", "schedule_put", "schedule_delete", "job_cancel"):
         return
     told = [one.decode() if isinstance(one, bytes) else str(one) for one in command[_ARGUMENTS:]]
-    if script == "submit":
+    if script == "job_submit":
         yield from _submitted(by, call, told, [_plain(answer) for answer in reply[1:]])
-    elif script == "fire":
+    elif script == "schedule_advance":
         name, version, kind, at, last, following, what, number, text = told
         yield Moved(
             by, call, name, version, kind, int(at), int(last), following, what, int(number), text, _plain(reply)[0]
         )
-    elif script == "schedule":
+    elif script == "schedule_put":
         name, seen, version = told[:3]
         yield Put(by, call, name, seen, version, _plain(reply))
-    elif script in ("unschedule", "cancel"):
+    elif script in ("schedule_delete", "job_cancel"):
         yield Other(by, call, script, _plain(reply)[0])
 
 

@@ -140,14 +140,14 @@ class History:
     def _left(self, script: str, job_id: str, job: Known, row: Any) -> None:
         """Judge who took a running job from its worker."""
         reported = (job_id, job.fence) in self._reported()
-        if script == "reap":
+        if script == "maintain_reap":
             array = row.get(b"array", b"").decode().partition(" ")[0]
             of_all = self._server.get(self._keys.job(array)) or {} if array else row  # a task's timeout stands there
             must_stop = row.get(b"cancel_requested_at") or row.get(b"expired_at") or of_all.get(b"timeout_ms")
             left_ms = job.leased_until_ms - self._server.now_ms
             if left_ms > 0 and not must_stop:
                 self.problems.append(f"{job_id} was taken from fence {job.fence}, leased for another {left_ms} ms")
-        elif not reported and script in ("claim", "finish") and self._server.command[_LIMIT] == 0:
+        elif not reported and script in ("attempt_claim", "attempt_finish") and self._server.command[_LIMIT] == 0:
             self.told.accepted.add((job_id, job.fence))
         elif not reported:
             self.problems.append(f"{script} ended the attempt of {job_id} under fence {job.fence}, which did not ask")
@@ -159,9 +159,9 @@ class History:
         calls, command = self._server.calls, self._server.command
         if self._reported_in[0] != calls:
             pairs: list[tuple[str, int]] = []
-            if self._server.script == "finish":
+            if self._server.script == "attempt_finish":
                 pairs = _finished_in(command)
-            elif self._server.script == "release":
+            elif self._server.script == "attempt_release":
                 pairs = list(_pairs(command[_ARGV:]))
             self._reported_in = calls, frozenset(pairs)
         return self._reported_in[1]
@@ -173,18 +173,18 @@ class History:
         if isinstance(answer, Exception) or not answer:
             return
         match self._server.script, answer:
-            case "claim", [_, _, *rows]:
+            case "attempt_claim", [_, _, *rows]:
                 self._answered(command, rows)
-            case "finish", [_, _, _, verdicts, *rows]:
+            case "attempt_finish", [_, _, _, verdicts, *rows]:
                 self._judged(_finished_in(command), verdicts)
                 self._answered(command, rows)
-            case "reap", _ if self.steady:
+            case "maintain_reap", _ if self.steady:
                 jobs = self.told.jobs.items()
                 running = {(one, str(job.fence)): job.leased_until_ms for one, job in jobs if job.status == "running"}
                 self.problems += self._passes.applied(answer, running)
-            case "heartbeat", [_, _, *words]:
+            case "attempt_heartbeat", [_, _, *words]:
                 self._renewed(_pairs(command[_HELD_BY_BEAT:]), words)
-            case "cancel", [b"CANCELLED" | b"CANCELLING", *_]:
+            case "job_cancel", [b"CANCELLED" | b"CANCELLING", *_]:
                 job = self.told.jobs[command[_ARGV]]
                 self.told.cancelled.add((command[_ARGV], job.run))
 
@@ -293,7 +293,7 @@ def _pairs(flat: Sequence[Any]) -> Iterator[tuple[str, int]]:
 
 
 def _finished_in(command: Sequence[Any]) -> list[tuple[str, int]]:
-    """Attempts (job, fence) that a call of `finish` reports, as they are answered."""
+    """Attempts (job, fence) that a call of `attempt_finish` reports, as they are answered."""
     results = command[_RESULTS:]
     pairs = zip(results[::_RESULT_WIDTH], results[1::_RESULT_WIDTH], strict=True)
     return [*_pairs(command[_SUCCESSES].split()), *((job_id, int(fence)) for job_id, fence in pairs)]

@@ -23,7 +23,7 @@ from workron.redis.connection import BLOCK_S, Connection
 TRACE: Final = 5000
 """So many of the last calls are kept."""
 _SCRIPT: Final = ("EVALSHA", "EVAL")
-_NOT_TWICE: Final = frozenset({"BLPOP", "retry", "stop"})
+_NOT_TWICE: Final = frozenset({"BLPOP", "job_retry", "workflow_cancel"})
 """What the product never sends again by itself."""
 
 

@@ -7,7 +7,7 @@ from tests.simulation.fake_redis import Server
 from workron.redis.keys import Keys
 
 _MORE: Final = 7
-"""Where the answer of `reap` says that leases are left to look at."""
+"""Where the answer of `maintain_reap` says that leases are left to look at."""
 
 
 class Passes:

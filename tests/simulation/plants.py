@@ -26,11 +26,11 @@ class Edit:
 
 
 SMALL: Final = (
-    Edit("finish.lua", "WIDTH, EDGES = 13, 200", "WIDTH, EDGES = 13, 3"),
-    Edit("cancel.lua", "EDGES = 200", "EDGES = 3"),
-    Edit("retry.lua", "EDGES = 200", "EDGES = 3"),
-    Edit("stop.lua", "EDGES = 200", "EDGES = 3"),
-    Edit("array.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("attempt_finish.lua", "WIDTH, EDGES = 13, 200", "WIDTH, EDGES = 13, 3"),
+    Edit("job_cancel.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("job_retry.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("workflow_cancel.lua", "EDGES = 200", "EDGES = 3"),
+    Edit("array_advance.lua", "EDGES = 200", "EDGES = 3"),
     Edit("lib/claims.lua", "STALE_BUDGET = 1000", "STALE_BUDGET = 3"),
     Edit("lib/claims.lua", "DUE_BUDGET = 100", "DUE_BUDGET = 2"),
     Edit("lib/workflows.lua", "STEP = 100", "STEP = 2"),
@@ -54,13 +54,17 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     "claim-not-atomic": (Edit("lib/claims.lua", "  index(LEASES, id, until_text)\n", ""),),
     # Who lost the lease ends the attempt of who has it now.
     "fence-unchecked": (
-        Edit("finish.lua", "if job.status ~= 'running' or job.fence ~= fence then", "if job.status ~= 'running' then"),
+        Edit(
+            "attempt_finish.lua",
+            "if job.status ~= 'running' or job.fence ~= fence then",
+            "if job.status ~= 'running' then",
+        ),
     ),
     # Leases count from the claim, whatever heartbeats say.
     "heartbeat-ignored": (
-        Edit("reap.lua", "if fence ~= job.fence then", "if true then"),
+        Edit("maintain_reap.lua", "if fence ~= job.fence then", "if true then"),
         Edit(
-            "heartbeat.lua",
+            "attempt_heartbeat.lua",
             "index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))",
             "",
         ),
@@ -106,7 +110,7 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     # What was staged is not deleted when the submission is given up.
     "submission-by-halves": (
         Edit(
-            "abort.lua",
+            "submission_abort.lua",
             "redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children',",
             "redis.call('UNLINK',",
         ),
@@ -114,9 +118,9 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     # Values of an array run out although it was stored.
     "values-run-out": (Edit("lib/submissions.lua", "    redis.call('PERSIST', P", "    redis.call('EXISTS', P"),),
     # A lease that was made while the server's clock was ahead ends as late as that.
-    "clock-believed": (Edit("reap.lua", "  if till <= NOW + own_ms then", "  if true then"),),
+    "clock-believed": (Edit("maintain_reap.lua", "  if till <= NOW + own_ms then", "  if true then"),),
     # What is to wait for a while waits as long as the server's clock was ahead.
-    "wait-believed": (Edit("look.lua", "  if wait_ms and at > NOW + wait_ms then", "  if false then"),),
+    "wait-believed": (Edit("maintain_repair.lua", "  if wait_ms and at > NOW + wait_ms then", "  if false then"),),
     # A failed attempt's wait does not end.
     "retry-forgotten": (
         Edit(

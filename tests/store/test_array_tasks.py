@@ -238,7 +238,7 @@ async def test_the_cancel_of_the_followed_array_hid_that_of_the_one_that_follows
     for one in await claim(store, limit=10):
         await finish(store, one)
     for array in (behind, job):
-        reply = await store._scripts.cancel(array.id, "")
+        reply = await store._scripts.job_cancel(array.id, "")
         assert reply[0] == b"CANCELLING"
     while await store._connection.call("ZCARD", store._keys.arrays):
         await store.maintenance.tidy()

@@ -51,10 +51,10 @@ def interfering(store: Store, name: str, work: Callable[[], Awaitable[Any]], *, 
 async def test_values_of_a_submission_that_was_refused_were_sent_and_kept(bench: Bench) -> None:
     store = bench.store()
     await store.change_queue("closed", QueueChange(max_pending=3))
-    made = interfering(store, "submit", _nothing)
+    made = interfering(store, "job_submit", _nothing)
     with pytest.raises(QueueFull):
         await submit(store, array_job(3, values=VALUES, queue="closed"))
-    assert made == ["submit"]
+    assert made == ["job_submit"]
 
 
 async def _nothing() -> None:
@@ -63,10 +63,10 @@ async def _nothing() -> None:
 
 async def test_values_are_sent_between_two_calls_and_then_kept_for_good(bench: Bench) -> None:
     store = bench.store()
-    made = interfering(store, "values", _nothing)
+    made = interfering(store, "array_values", _nothing)
     job = array_job(3, values=VALUES)
     await submit(store, job)
-    assert made[:3] == ["submit", "values", "submit"]
+    assert made[:3] == ["job_submit", "array_values", "job_submit"]
     assert await ttl_of_values(bench, job.id) == -1
     assert [one.more["array"]["value"] for one in await run_all(store)] == VALUES
 
@@ -111,7 +111,7 @@ async def test_values_of_a_staged_array_that_was_skipped_before_it_was_admitted_
     async def parent_is_cancelled() -> None:
         await store.cancel(parent.id)
 
-    interfering(store, "open", parent_is_cancelled)
+    interfering(store, "submission_open", parent_is_cancelled)
     await submit(store, *many)
     assert (await store.job(many[-1].id)).status is Status.SKIPPED
     assert await ttl_of_values(bench, many[-1].id) == -1
@@ -135,7 +135,7 @@ def dying(store: Store, *, behind: str = "", at: str = "") -> None:
 async def test_values_whose_submitter_died_run_out(bench: Bench) -> None:
     store = bench.store()
     job = array_job(3, values=VALUES)
-    dying(store, behind="values")
+    dying(store, behind="array_values")
     with pytest.raises(StoreUnavailable):
         await submit(store, job)
     assert 0 < await ttl_of_values(bench, job.id) <= _UNTIL_STORED_MS
@@ -148,9 +148,9 @@ async def test_values_that_ran_out_before_their_job_was_stored_are_sent_again(be
     async def they_run_out() -> None:
         await bench.client.delete(bench.keys.array_values(job.id))
 
-    made = interfering(store, "values", they_run_out, behind=True)
+    made = interfering(store, "array_values", they_run_out, behind=True)
     await submit(store, job)
-    assert made[:5] == ["submit", "values", "submit", "values", "submit"]
+    assert made[:5] == ["job_submit", "array_values", "job_submit", "array_values", "job_submit"]
     assert [one.more["array"]["value"] for one in await run_all(store)] == VALUES
 
 
@@ -163,7 +163,7 @@ async def test_values_leave_nothing_where_others_took_the_room_meanwhile(bench: 
         await store.change_queue("narrow", QueueChange(max_pending=0))
         await bench.client.hset(bench.keys.meta, "full", 1)
 
-    interfering(store, "values", room_is_taken, behind=True)
+    interfering(store, "array_values", room_is_taken, behind=True)
     with pytest.raises((QueueFull, StoreFull)):
         await submit(store, *many)
     assert await ttl_of_values(bench, many[-1].id) == -2
@@ -177,10 +177,10 @@ async def test_values_leave_nothing_where_memory_ran_out_as_they_came(bench: Ben
     async def memory_is_full() -> None:
         await bench.client.hset(bench.keys.meta, "full", 1)
 
-    made = interfering(store, "values", memory_is_full, behind=True)
+    made = interfering(store, "array_values", memory_is_full, behind=True)
     with pytest.raises(StoreFull):
         await submit(store, job)
-    assert made == ["submit", "values", "values", "discard"]
+    assert made == ["job_submit", "array_values", "array_values", "array_discard"]
     assert await ttl_of_values(bench, job.id) == -2
     await bench.client.hdel(bench.keys.meta, "full")
 
@@ -194,7 +194,7 @@ async def test_values_leave_nothing_where_their_client_has_gone(bench: Bench) ->
         sent.set()
         await asyncio.Event().wait()
 
-    interfering(store, "values", hangs, behind=True)
+    interfering(store, "array_values", hangs, behind=True)
     submitting = asyncio.create_task(submit(store, job))
     await sent.wait()
     submitting.cancel()
@@ -206,7 +206,7 @@ async def test_values_leave_nothing_where_their_client_has_gone(bench: Bench) ->
 async def test_values_of_a_batch_that_was_given_up_go_with_it(bench: Bench) -> None:
     store = bench.store()
     many = at_the_end_of_many()
-    dying(store, at="open")
+    dying(store, at="submission_open")
     with pytest.raises(StoreUnavailable):
         await submit(store, *many)
     assert await ttl_of_values(bench, many[-1].id) == -1
@@ -223,7 +223,7 @@ async def test_values_of_a_twin_that_came_first_are_not_discarded(bench: Bench) 
     async def the_other_is_faster() -> None:
         await submit(other, job)
 
-    interfering(one, "values", the_other_is_faster, behind=True)
+    interfering(one, "array_values", the_other_is_faster, behind=True)
     await submit(one, job)
     assert await ttl_of_values(bench, job.id) == -1
     [first, *_] = await claim(one, limit=1)

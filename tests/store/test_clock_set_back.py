@@ -106,7 +106,7 @@ async def _stage_alone(store: Store, many: list[NewJob]) -> None:
     run = store._scripts._run
 
     async def once(script: str, *args: object, **options: object) -> object:
-        if script != "stage" or args[1] != 0:
+        if script != "submission_stage" or args[1] != 0:
             raise Died
         return await run(script, *args, **options)  # type: ignore[arg-type]
 

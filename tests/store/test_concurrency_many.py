@@ -115,14 +115,14 @@ async def test_a_submission_in_chunks_that_fails_leaves_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     store = bench.store()
-    stage = store._scripts.stage
+    stage = store._scripts.submission_stage
 
     async def failing(**args: Any) -> Any:
         if args["chunk"] == 2:
             raise StoreUnavailable("away")
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "stage", failing)
+    monkeypatch.setattr(store._scripts, "submission_stage", failing)
     with pytest.raises(StoreUnavailable):
         await store.submit(jobs(700, concurrency=ONE))
 

@@ -57,9 +57,9 @@ async def test_a_cascade_that_begins_while_dependents_are_being_skipped_cancels_
     (root,) = await submit(store, new_job())
     members = jobs(500, depends_on=after(root))
     await submit(store, *members)
-    await store._scripts.cancel(root, "", cascade=False)  # its caller dies here
+    await store._scripts.job_cancel(root, "", cascade=False)  # its caller dies here
     skipped = (await statuses(store, *members)).count("skipped")
     assert 0 < skipped < 500
     await store.cancel(root, cascade=True)
-    await store.upkeep.propagate()
+    await store.maintenance.propagate()
     assert await statuses(store, *members) == ["skipped"] * skipped + ["cancelled"] * (500 - skipped)

@@ -324,7 +324,7 @@ async def test_submissions_waited_for_an_outage_one_after_the_other(bench: Bench
         await asyncio.sleep(0.01)
         raise StoreUnavailable("away")
 
-    store._scripts.submit = away  # type: ignore[method-assign]
+    store._scripts.job_submit = away  # type: ignore[method-assign]
     big = [new_job(command="x" * 600_000) for _ in range(10)]
     answers = await asyncio.gather(*(store.submit([job]) for job in big), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["away"] * 10

@@ -147,13 +147,13 @@ async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench)
     made = [new_job(id=job_id) for job_id in ids.new_ids(2_500)]
     await store.submit(made)
     sizes: list[int] = []
-    show = store._scripts.show
+    show = store._scripts.job_show
 
     async def counted(room: int, some: Sequence[str], *, on: Connection) -> Any:
         sizes.append(len(some))
         return await show(room, some, on=on)
 
-    store._scripts.show = counted  # type: ignore[method-assign, assignment]
+    store._scripts.job_show = counted  # type: ignore[method-assign, assignment]
     assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
     assert max(sizes) == 100
 

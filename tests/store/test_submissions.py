@@ -66,12 +66,21 @@ async def left_over(bench: Bench) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("call", "time"), [("stage", 1), ("stage", 2), ("stage", 3), ("open", 1), ("admit", 1), ("admit", 2), ("admit", 3)]
+    ("call", "time"),
+    [
+        ("submission_stage", 1),
+        ("submission_stage", 2),
+        ("submission_stage", 3),
+        ("submission_open", 1),
+        ("submission_admit", 1),
+        ("submission_admit", 2),
+        ("submission_admit", 3),
+    ],
 )
 async def test_a_submitter_that_dies_leaves_all_or_nothing(
     bench: Bench, call: str, time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1,000 jobs are three chunks, one `open` and three `admit`s: it dies before each of them in turn."""
+    """1,000 jobs are three chunks, an opening and three admissions: it dies before each of them in turn."""
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
     die_at(submitter._scripts, call, time, monkeypatch)
@@ -80,7 +89,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
     monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
     stored = [job for job in await other.jobs([job.id for job in many]) if job]
     assert len(stored) in (0, 1_000)
-    assert bool(stored) is (call == "admit")
+    assert bool(stored) is (call == "submission_admit")
     await other.maintenance.tidy()
     counts = {queue.name: queue.counts[Status.PENDING] for queue in await other.queues()}
     assert counts == ({"default": 1_000} if stored else {})
@@ -91,7 +100,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
 async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
-    die_at(submitter._scripts, "open", 1, monkeypatch)
+    die_at(submitter._scripts, "submission_open", 1, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many, as_workflow=True)
     assert await other.jobs([many[0].id]) == [None]
@@ -104,14 +113,14 @@ async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch
 async def test_an_abandoned_submission_refuses_further_chunks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
     monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
-    stage = submitter._scripts.stage
+    stage = submitter._scripts.submission_stage
 
     async def slow(**args: Any) -> Any:
         if args["chunk"] == 2:
             await other.maintenance.tidy()
         return await stage(**args)
 
-    monkeypatch.setattr(submitter._scripts, "stage", slow)
+    monkeypatch.setattr(submitter._scripts, "submission_stage", slow)
     many = jobs(1_000)
     with pytest.raises(StoreUnavailable, match="aborted"):
         await submitter.submit(many)
@@ -133,7 +142,7 @@ async def test_a_parent_that_ends_while_its_children_are_staged_loses_none(
     store, worker = bench.store(), bench.store()
     (parent,) = await submit(store, new_job())
     many = jobs(900, depends_on=after(parent))
-    stage = store._scripts.stage
+    stage = store._scripts.submission_stage
 
     async def ending(**args: Any) -> Any:
         reply = await stage(**args)
@@ -142,7 +151,7 @@ async def test_a_parent_that_ends_while_its_children_are_staged_loses_none(
             await finish(worker, got)
         return reply
 
-    monkeypatch.setattr(store._scripts, "stage", ending)
+    monkeypatch.setattr(store._scripts, "submission_stage", ending)
     await store.submit(many)
     (queue,) = await store.queues()
     assert (queue.counts[Status.PENDING], queue.counts[Status.BLOCKED]) == (900, 0)
@@ -219,14 +228,14 @@ async def test_submissions_that_come_together_travel_together_and_are_judged_apa
 ) -> None:
     store = bench.store()
     calls = 0
-    call = store._scripts.submit
+    call = store._scripts.job_submit
 
     async def counted(ttl_ms: int, submissions: Any) -> Any:
         nonlocal calls
         calls += 1
         return await call(ttl_ms, submissions)
 
-    monkeypatch.setattr(store._scripts, "submit", counted)
+    monkeypatch.setattr(store._scripts, "job_submit", counted)
     good = [new_job() for _ in range(100)]
     bad = new_job(depends_on=after(ids.new_id()))
     answers = await asyncio.gather(*(store.submit([job]) for job in [*good, bad]), return_exceptions=True)
@@ -250,7 +259,7 @@ async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypa
     async def away(*_: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(store._scripts, "submit", away)
+    monkeypatch.setattr(store._scripts, "job_submit", away)
     answers = await asyncio.gather(*(store.submit([new_job()]) for _ in range(5)), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["away"] * 5
 
@@ -260,7 +269,7 @@ async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
     bench: Bench, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.store()
-    stage = store._scripts.stage
+    stage = store._scripts.submission_stage
 
     async def later(**args: Any) -> Any:
         start = await bench.client.time()
@@ -268,7 +277,7 @@ async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
             pass
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "stage", later)
+    monkeypatch.setattr(store._scripts, "submission_stage", later)
     many = [new_job(id=job_id, delay_ms=60_000) for job_id in ids.new_ids(size)]
     submitted = await store.submit(many)
     assert submitted.stored_at_ms is not None
@@ -303,14 +312,14 @@ async def test_a_chunk_that_fails_takes_the_whole_submission_with_it(
     bench: Bench, chunk: int, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     store = bench.store()
-    stage = store._scripts.stage
+    stage = store._scripts.submission_stage
 
     async def failing(**args: Any) -> Any:
         if args["chunk"] == chunk:
             raise StoreUnavailable("away")
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "stage", failing)
+    monkeypatch.setattr(store._scripts, "submission_stage", failing)
     with pytest.raises(StoreUnavailable, match="away"):
         await store.submit(jobs(1_000))
 

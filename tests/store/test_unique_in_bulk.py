@@ -129,7 +129,7 @@ async def test_a_large_submission_that_is_refused_gives_its_keys_back(store: Sto
 
 
 async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: Store) -> None:
-    stage = store._scripts.stage
+    stage = store._scripts.submission_stage
     new = jobs(1000)
     new[0].unique = unique()
     staged = asyncio.Event()
@@ -141,7 +141,7 @@ async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: S
         await go_on.wait()
         return reply
 
-    store._scripts.stage = slowly  # type: ignore[method-assign]
+    store._scripts.submission_stage = slowly  # type: ignore[method-assign]
     task = asyncio.create_task(store.submit(new))
     await staged.wait()
     for conflict in ("return", "replace"):

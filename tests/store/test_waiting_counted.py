@@ -72,7 +72,7 @@ class Chaos:
             nonlocal calls
             calls -= 1
             if calls < 0:
-                raise Died if name in ("stage", "open") else StoreUnavailable("it died")
+                raise Died if name in ("submission_stage", "submission_open") else StoreUnavailable("it died")
             return await run(name, *args, **options)
 
         scripts._run = dying
@@ -190,12 +190,12 @@ async def test_room_that_a_submission_has_reserved_is_not_forgotten_when_all_is_
 ) -> None:
     store, other = bench.store(POLICY), bench.store(POLICY)
     await store.limit_all(Settings(max_pending_total=1_000))
-    opening = store._scripts.open
+    opening = store._scripts.submission_open
 
     async def between(**args: Any) -> Any:
         await other.maintenance.measure()
         await refused(other, new_job())
         return await opening(**args)
 
-    monkeypatch.setattr(store._scripts, "open", between)
+    monkeypatch.setattr(store._scripts, "submission_open", between)
     await submit(store, *jobs(1_000))

@@ -25,7 +25,7 @@ class Glance:
         """Look at the next jobs; returns what was wrong with them, mended or not."""
         found: list[Fault] = []
         for _ in range(_CALLS):
-            match await self._scripts.look(self._cursor, _KEYS_PER_CALL):
+            match await self._scripts.maintain_repair(self._cursor, _KEYS_PER_CALL):
                 case [b"LOOKED", cursor, *faults]:
                     self._cursor = cursor
                     found += [
@@ -33,7 +33,7 @@ class Glance:
                         for job, code, detail, mended in faults
                     ]
                 case reply:
-                    raise UnknownReply("look", reply)
+                    raise UnknownReply("maintain_repair", reply)
             if self._cursor == b"0":
                 break
         return found

@@ -1,4 +1,4 @@
-"""Holds up all other calls that change something, while a rebuild looks and writes (`lua/rebuild.lua`)."""
+"""Holds up all other calls that change something, while a rebuild looks and writes (`lua/doctor_rebuild.lua`)."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ class Pause:
         await self._call(0, ())
 
     async def _call(self, lease_s: float, commands: Iterable[Ask]) -> None:
-        match await self._scripts.rebuild(self._token, round(1000 * lease_s), flat(commands)):
+        match await self._scripts.doctor_rebuild(self._token, round(1000 * lease_s), flat(commands)):
             case [b"TOO_LATE", 0]:
                 raise StoreBroken("the rebuild took so long between two writes that others went on: run it again")
             case [b"TOO_LATE", _]:
@@ -48,7 +48,7 @@ class Pause:
             case [b"REBUILDING"]:
                 pass
             case reply:
-                raise UnknownReply("rebuild", reply)
+                raise UnknownReply("doctor_rebuild", reply)
         self._held_at_s = time.monotonic()
 
 

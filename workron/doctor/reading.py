@@ -124,7 +124,7 @@ class Reader:
         asked: list[Ask] = []
         for command in commands:
             asked += _search(*command[1:]) if command[0] == "IN" else [command]
-        [_, _, _, answers, *_] = await self._scripts.survey("-", "", flat(asked))
+        [_, _, _, answers, *_] = await self._scripts.doctor_survey("-", "", flat(asked))
         rest = iter(answers)
         return [
             self._is_in(str(one[1]), str(one[2]), list(islice(rest, 3))) if one[0] == "IN" else next(rest)

@@ -61,7 +61,7 @@ class Tally:
         page = {text_of(one) for one in ids if b" " not in one}
         text = b" ".join(one for one in ids if b" " not in one)
         while True:
-            match await self._scripts.survey(self._since, text, flat(commands)):
+            match await self._scripts.doctor_survey(self._since, text, flat(commands)):
                 case [b"LOST"]:
                     raise EventsLost
                 case [b"SURVEYED", last, more, answers, *rows]:
@@ -72,7 +72,7 @@ class Tally:
                         return list(answers)
                     text, page = b"", set()
                 case reply:
-                    raise UnknownReply("survey", reply)
+                    raise UnknownReply("doctor_survey", reply)
 
     def names(self) -> set[str]:
         """Return the hashes in which some job is counted, also where none is stored."""

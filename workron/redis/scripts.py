@@ -2,8 +2,8 @@
 
 A method takes what the file's header names, in its order, and returns the reply as it is: a list that starts with a
 status word. `Store` interprets it. Calls may be repeated, being idempotent by id, request id or fence — but not
-`retry`, nor a `cancel` without a run: it could affect the next one. `claim` and `finish` are repeated by their callers,
-which must know that a reply was lost.
+`job_retry`, nor a `job_cancel` without a run: it could affect the next one. `attempt_claim` and `attempt_finish` are
+repeated by their callers, which must know that a reply was lost.
 """
 
 import functools
@@ -25,13 +25,18 @@ Arg = str | int | float | bytes
 
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
-    {"claim", "finish", "begin", "heartbeat", "release", "cancel", "stop", "retry", "reap", "promote",
-     "propagate", "sweep", "trim", "parents", "admit", "abort", "limit", "measure", "drain", "leave", "array", "tasks",
-     "gate", "purge", "forget", "delete", "act", "halt", "fire", "unschedule", "survey", "look", "rebuild",
-     "revoke", "discard", "show", "follow"}
+    {"array_advance", "array_discard", "array_tasks", "attempt_begin", "attempt_claim", "attempt_finish",
+     "attempt_heartbeat", "attempt_release", "bulk_abort", "bulk_step", "doctor_rebuild", "doctor_survey",
+     "job_cancel", "job_delete", "job_output", "job_parents", "job_retry", "job_show", "key_revoke",
+     "maintain_measure", "maintain_promote", "maintain_propagate", "maintain_reap", "maintain_repair",
+     "maintain_sweep", "maintain_trim", "queue_configure", "queue_limit", "queue_purge", "queue_remove",
+     "schedule_advance", "schedule_delete", "submission_abort", "submission_admit", "worker_drain", "worker_leave",
+     "workflow_cancel"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
-_NEVER_PAUSED: Final = frozenset({"heartbeat", "parents", "survey", "rebuild", "show", "follow"})
+_NEVER_PAUSED: Final = frozenset(
+    {"attempt_heartbeat", "job_parents", "doctor_survey", "doctor_rebuild", "job_show", "job_output"}
+)
 """Allowed while `workron doctor --rebuild` holds up the others: they read, or renew what there is."""
 
 
@@ -108,10 +113,10 @@ class Scripts:
         except NoScriptError:
             return await connection.call("EVAL", script.source, 2, *self._keys, *args, repeat=repeat)
 
-    async def submit(self, ttl_ms: int, submissions: Iterable[Arg]) -> Any:
-        return await self._run("submit", ttl_ms, *submissions)
+    async def job_submit(self, ttl_ms: int, submissions: Iterable[Arg]) -> Any:
+        return await self._run("job_submit", ttl_ms, *submissions)
 
-    async def stage(
+    async def submission_stage(
         self,
         *,
         batch: str,
@@ -123,9 +128,9 @@ class Scripts:
         reserve: str,
         jobs: Iterable[Arg],
     ) -> Any:
-        return await self._run("stage", batch, chunk, workflow, key, fingerprint, size, reserve, *jobs)
+        return await self._run("submission_stage", batch, chunk, workflow, key, fingerprint, size, reserve, *jobs)
 
-    async def open(
+    async def submission_open(
         self,
         *,
         batch: str,
@@ -138,27 +143,27 @@ class Scripts:
         first: str,
         size: int,
     ) -> Any:
-        return await self._run("open", batch, chunks, workflow, name, key, fingerprint, ttl_ms, first, size)
+        return await self._run("submission_open", batch, chunks, workflow, name, key, fingerprint, ttl_ms, first, size)
 
-    async def admit(self, batch: str) -> Any:
-        return await self._run("admit", batch)
+    async def submission_admit(self, batch: str) -> Any:
+        return await self._run("submission_admit", batch)
 
-    async def values(self, job_id: str, offset: int, ttl_ms: int, values: Sequence[Arg]) -> Any:
-        return await self._run("values", job_id, offset, ttl_ms, *values)
+    async def array_values(self, job_id: str, offset: int, ttl_ms: int, values: Sequence[Arg]) -> Any:
+        return await self._run("array_values", job_id, offset, ttl_ms, *values)
 
-    async def discard(self, job_ids: Sequence[str]) -> Any:
-        return await self._run("discard", *job_ids)
+    async def array_discard(self, job_ids: Sequence[str]) -> Any:
+        return await self._run("array_discard", *job_ids)
 
-    async def tasks(self, job_id: str, what: str, places: Sequence[int]) -> Any:
-        return await self._run("tasks", job_id, what, *places)
+    async def array_tasks(self, job_id: str, what: str, places: Sequence[int]) -> Any:
+        return await self._run("array_tasks", job_id, what, *places)
 
-    async def array(self, job_id: str | bytes, limit: int) -> Any:
-        return await self._run("array", job_id, limit)
+    async def array_advance(self, job_id: str | bytes, limit: int) -> Any:
+        return await self._run("array_advance", job_id, limit)
 
-    async def abort(self, batch: str, idle_ms: int) -> Any:
-        return await self._run("abort", batch, idle_ms)
+    async def submission_abort(self, batch: str, idle_ms: int) -> Any:
+        return await self._run("submission_abort", batch, idle_ms)
 
-    async def claim(
+    async def attempt_claim(
         self,
         *,
         worker: str,
@@ -176,13 +181,13 @@ class Scripts:
         args = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, int(begins))
         if behind is not None:
             connection, waiting = behind
-            call = ("EVALSHA", self._script("claim").sha, 2, *self._keys, *args)
+            call = ("EVALSHA", self._script("attempt_claim").sha, 2, *self._keys, *args)
             reply = await connection.behind(waiting, call)
             if not isinstance(reply, NoScriptError):
                 return reply
-        return await self._run("claim", *args, repeat=False)
+        return await self._run("attempt_claim", *args, repeat=False)
 
-    async def finish(
+    async def attempt_finish(
         self,
         *,
         worker: str,
@@ -200,88 +205,90 @@ class Scripts:
         results: Iterable[Arg],
     ) -> Any:
         claim = (worker, request, queues, limit, lease_ms, floor, park_ms, inbox, int(begins))
-        return await self._run("finish", *claim, retry_ms, retry_max_ms, successes, *results, repeat=False)
+        return await self._run("attempt_finish", *claim, retry_ms, retry_max_ms, successes, *results, repeat=False)
 
-    async def begin(self, job_id: str, fence: int) -> Any:
-        return await self._run("begin", job_id, fence)
+    async def attempt_begin(self, job_id: str, fence: int) -> Any:
+        return await self._run("attempt_begin", job_id, fence)
 
-    async def heartbeat(self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]) -> Any:
-        return await self._run("heartbeat", worker, lease_ms, stop_ms, about, *held)
+    async def attempt_heartbeat(
+        self, worker: str, lease_ms: int, stop_ms: int, about: bytes, held: Sequence[Arg]
+    ) -> Any:
+        return await self._run("attempt_heartbeat", worker, lease_ms, stop_ms, about, *held)
 
-    async def drain(self, worker: str, wish: str) -> Any:
-        return await self._run("drain", worker, wish)
+    async def worker_drain(self, worker: str, wish: str) -> Any:
+        return await self._run("worker_drain", worker, wish)
 
-    async def leave(self, worker: str) -> Any:
-        return await self._run("leave", worker)
+    async def worker_leave(self, worker: str) -> Any:
+        return await self._run("worker_leave", worker)
 
-    async def release(self, held: Sequence[Arg]) -> Any:
-        return await self._run("release", *held)
+    async def attempt_release(self, held: Sequence[Arg]) -> Any:
+        return await self._run("attempt_release", *held)
 
-    async def output(self, patches: Sequence[Arg]) -> Any:
-        return await self._run("output", *patches)
+    async def attempt_output(self, patches: Sequence[Arg]) -> Any:
+        return await self._run("attempt_output", *patches)
 
-    async def follow(self, job_id: str, fence: Arg, offset: int, *, on: Connection) -> Any:
-        return await self._run("follow", job_id, fence, offset, on=on)
+    async def job_output(self, job_id: str, fence: Arg, offset: int, *, on: Connection) -> Any:
+        return await self._run("job_output", job_id, fence, offset, on=on)
 
-    async def parents(self, job_id: str, at: int, limit: int, room: int, *, on: Connection) -> Any:
-        return await self._run("parents", job_id, at, limit, room, on=on)
+    async def job_parents(self, job_id: str, at: int, limit: int, room: int, *, on: Connection) -> Any:
+        return await self._run("job_parents", job_id, at, limit, room, on=on)
 
-    async def cancel(self, job_id: str, run: str, *, cascade: bool = False) -> Any:
-        return await self._run("cancel", job_id, run, int(cascade), repeat=bool(run))
+    async def job_cancel(self, job_id: str, run: str, *, cascade: bool = False) -> Any:
+        return await self._run("job_cancel", job_id, run, int(cascade), repeat=bool(run))
 
-    async def stop(self, workflow: str) -> Any:
-        return await self._run("stop", workflow, repeat=False)
+    async def workflow_cancel(self, workflow: str) -> Any:
+        return await self._run("workflow_cancel", workflow, repeat=False)
 
-    async def retry(self, job_id: str, run: str) -> Any:
-        return await self._run("retry", job_id, run, repeat=False)
+    async def job_retry(self, job_id: str, run: str) -> Any:
+        return await self._run("job_retry", job_id, run, repeat=False)
 
-    async def delete(self, job_id: str) -> Any:
-        return await self._run("delete", job_id)
+    async def job_delete(self, job_id: str) -> Any:
+        return await self._run("job_delete", job_id)
 
-    async def order(
+    async def bulk_create(
         self, action: str, fingerprint: str, statuses: str, queue: str, workflow: str, fields: Sequence[Arg]
     ) -> Any:
-        return await self._run("order", action, fingerprint, statuses, queue, workflow, *fields)
+        return await self._run("bulk_create", action, fingerprint, statuses, queue, workflow, *fields)
 
-    async def halt(self, action: str, keep_ms: int) -> Any:
-        return await self._run("halt", action, keep_ms)
+    async def bulk_abort(self, action: str, keep_ms: int) -> Any:
+        return await self._run("bulk_abort", action, keep_ms)
 
-    async def act(self, action: str, reaper: str, lease_ms: int, looks: int, limit: int, keep_ms: int) -> Any:
-        return await self._run("act", action, reaper, lease_ms, looks, limit, keep_ms)
+    async def bulk_step(self, action: str, reaper: str, lease_ms: int, looks: int, limit: int, keep_ms: int) -> Any:
+        return await self._run("bulk_step", action, reaper, lease_ms, looks, limit, keep_ms)
 
-    async def reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str, seen: int) -> Any:
-        return await self._run("reap", pass_ms, lease_ms, stop_ms, limit, excess, seen)
+    async def maintain_reap(self, pass_ms: int, lease_ms: int, stop_ms: int, limit: int, excess: str, seen: int) -> Any:
+        return await self._run("maintain_reap", pass_ms, lease_ms, stop_ms, limit, excess, seen)
 
-    async def promote(self, limit: int, queues: Sequence[str | bytes]) -> Any:
-        return await self._run("promote", limit, *queues)
+    async def maintain_promote(self, limit: int, queues: Sequence[str | bytes]) -> Any:
+        return await self._run("maintain_promote", limit, *queues)
 
-    async def propagate(self, limit: int) -> Any:
-        return await self._run("propagate", limit)
+    async def maintain_propagate(self, limit: int) -> Any:
+        return await self._run("maintain_propagate", limit)
 
-    async def measure(self, limit: int) -> Any:
-        return await self._run("measure", limit)
+    async def maintain_measure(self, limit: int) -> Any:
+        return await self._run("maintain_measure", limit)
 
-    async def limit(self, scope: str, most: Arg) -> Any:
-        return await self._run("limit", scope, most)
+    async def queue_limit(self, scope: str, most: Arg) -> Any:
+        return await self._run("queue_limit", scope, most)
 
-    async def gate(self, queue: str, fields: Sequence[Arg]) -> Any:
-        return await self._run("gate", queue, *fields)
+    async def queue_configure(self, queue: str, fields: Sequence[Arg]) -> Any:
+        return await self._run("queue_configure", queue, *fields)
 
-    async def purge(self, queue: str, limit: int) -> Any:
-        return await self._run("purge", queue, limit)
+    async def queue_purge(self, queue: str, limit: int) -> Any:
+        return await self._run("queue_purge", queue, limit)
 
-    async def forget(self, queue: str) -> Any:
-        return await self._run("forget", queue)
+    async def queue_remove(self, queue: str) -> Any:
+        return await self._run("queue_remove", queue)
 
-    async def schedule(
+    async def schedule_put(
         self, name: str, seen: str, version: str, *, next_ms: Arg, last_ms: Arg, fields: Sequence[Arg]
     ) -> Any:
-        return await self._run("schedule", name, seen, version, next_ms, last_ms, *fields)
+        return await self._run("schedule_put", name, seen, version, next_ms, last_ms, *fields)
 
-    async def unschedule(self, name: str) -> Any:
-        return await self._run("unschedule", name)
+    async def schedule_delete(self, name: str) -> Any:
+        return await self._run("schedule_delete", name)
 
-    async def fire(
+    async def schedule_advance(
         self,
         name: str,
         version: str,
@@ -294,31 +301,35 @@ class Scripts:
         number: int = 1,
         text: str = "",
     ) -> Any:
-        return await self._run("fire", name, version, kind, at_ms, last_ms, following_ms, what, number, text)
+        return await self._run(
+            "schedule_advance", name, version, kind, at_ms, last_ms, following_ms, what, number, text
+        )
 
-    async def look(self, cursor: bytes, count: int) -> Any:
-        return await self._run("look", cursor, count)
+    async def maintain_repair(self, cursor: bytes, count: int) -> Any:
+        return await self._run("maintain_repair", cursor, count)
 
-    async def survey(self, since: str, jobs: str | bytes, commands: Sequence[Arg]) -> Any:
-        return await self._run("survey", since, jobs, *commands)
+    async def doctor_survey(self, since: str, jobs: str | bytes, commands: Sequence[Arg]) -> Any:
+        return await self._run("doctor_survey", since, jobs, *commands)
 
-    async def show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
-        return await self._run("show", room, *ids, on=on)
+    async def job_show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
+        return await self._run("job_show", room, *ids, on=on)
 
-    async def rebuild(self, token: str, lease_ms: int, commands: Sequence[Arg]) -> Any:
-        return await self._run("rebuild", token, lease_ms, *commands)
+    async def doctor_rebuild(self, token: str, lease_ms: int, commands: Sequence[Arg]) -> Any:
+        return await self._run("doctor_rebuild", token, lease_ms, *commands)
 
-    async def grant(self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]) -> Any:
-        return await self._run("grant", key_id, name, ttl_ms, most, kept_ms, *fields)
+    async def key_create(
+        self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]
+    ) -> Any:
+        return await self._run("key_create", key_id, name, ttl_ms, most, kept_ms, *fields)
 
-    async def revoke(self, key_id: str) -> Any:
-        return await self._run("revoke", key_id)
+    async def key_revoke(self, key_id: str) -> Any:
+        return await self._run("key_revoke", key_id)
 
-    async def note(self, most: int, entries: Sequence[Arg]) -> Any:
-        return await self._run("note", most, *entries)
+    async def audit_append(self, most: int, entries: Sequence[Arg]) -> Any:
+        return await self._run("audit_append", most, *entries)
 
-    async def sweep(self, status: str, keep_ms: int, place: str, limit: int, looks: int) -> Any:
-        return await self._run("sweep", status, keep_ms, place, limit, looks)
+    async def maintain_sweep(self, status: str, keep_ms: int, place: str, limit: int, looks: int) -> Any:
+        return await self._run("maintain_sweep", status, keep_ms, place, limit, looks)
 
-    async def trim(self, queue: str, priority: int, skip: int, limit: int) -> Any:
-        return await self._run("trim", queue, priority, skip, limit)
+    async def maintain_trim(self, queue: str, priority: int, skip: int, limit: int) -> Any:
+        return await self._run("maintain_trim", queue, priority, skip, limit)

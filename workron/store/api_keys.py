@@ -40,7 +40,7 @@ class ApiKeys:
         key_id = ids.new_id()
         text = f"{_PREFIX}.{key_id}.{secrets.token_urlsafe(_SECRET_BYTES)}"
         ttl: Arg = "" if new.ttl_ms is None else new.ttl_ms
-        match await self._scripts.grant(key_id, new.name, ttl, MOST_KEYS, KEPT_MS, _fields(new, text)):
+        match await self._scripts.key_create(key_id, new.name, ttl, MOST_KEYS, KEPT_MS, _fields(new, text)):
             case [b"TAKEN"]:
                 raise Conflict(f"there is a key named {new.name}: revoke it first, or choose another name")
             case [b"MANY"]:
@@ -51,7 +51,7 @@ class ApiKeys:
                 raise UnknownReply("grant", reply)
 
     async def revoke(self, key_id: str) -> None:
-        if (await self._scripts.revoke(key_id))[0] == b"UNKNOWN":
+        if (await self._scripts.key_revoke(key_id))[0] == b"UNKNOWN":
             raise NotFound("key", key_id)
 
     async def get(self, key_id: str) -> KeyRecord:

@@ -55,7 +55,7 @@ class ArrayValues:
         self._sent.add(job_id)
         offset = 0
         for page in _pages(self._of[job_id]):
-            match await self._scripts.values(job_id, offset, _UNTIL_STORED_MS, page):
+            match await self._scripts.array_values(job_id, offset, _UNTIL_STORED_MS, page):
                 case [b"FULL"]:
                     raise StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
                 case [b"KEPT"]:
@@ -68,7 +68,7 @@ class ArrayValues:
         sent = list(self._sent)
         with suppress(StoreUnavailable):
             for start in range(0, len(sent), _DISCARDED_PER_CALL):
-                await self._scripts.discard(sent[start : start + _DISCARDED_PER_CALL])
+                await self._scripts.array_discard(sent[start : start + _DISCARDED_PER_CALL])
 
 
 def _pages(values: Sequence[str]) -> Iterator[list[str]]:

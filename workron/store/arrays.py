@@ -43,7 +43,7 @@ class Arrays:
 
     async def step(self, job_id: str | bytes) -> bool:
         """Create or update some tasks of an array; return whether others are left."""
-        match await self._scripts.array(job_id, STEP):
+        match await self._scripts.array_advance(job_id, STEP):
             case [b"MORE"]:
                 return True
             case [b"SETTLED" | b"UNKNOWN"]:
@@ -66,7 +66,7 @@ class Arrays:
         """Cancel or retry tasks of an array; return how many of them are `cancelled`, `cancelling`, `retried` …"""
         counted: Counter[str] = Counter()
         for start in reversed(range(0, len(indexes), STEP)):  # those that were dropped are the last ones
-            match await self._scripts.tasks(job_id, what, indexes[start : start + STEP]):
+            match await self._scripts.array_tasks(job_id, what, indexes[start : start + STEP]):
                 case [b"DROPPED", place]:
                     said = f"task {place} of job {job_id} ended with its array before it was created"
                     raise Conflict(f"{said}: retry the whole array")

@@ -61,7 +61,7 @@ class Attempts:
         A limit of 0 ends the request: it is unparked and its claims are released, unless it was repeated
         through another inbox.
         """
-        reply = await self._scripts.claim(**self._claim_args(request))
+        reply = await self._scripts.attempt_claim(**self._claim_args(request))
         return await self._claimed(reply[0], reply[1], reply[2:])
 
     async def finish(
@@ -76,7 +76,7 @@ class Attempts:
         unreadable, self._unreadable = self._unreadable, []
         others = [result for result in results if not _is_plain(result)] + unreadable
         try:
-            reply = await self._scripts.finish(
+            reply = await self._scripts.attempt_finish(
                 **self._claim_args(request),
                 retry_ms=self._policy.retry_ms,
                 retry_max_ms=self._policy.retry_max_ms,
@@ -142,7 +142,9 @@ class Attempts:
         for start in range(0, max(len(held), 1), MAX_BEATS):
             page = held[start : start + MAX_BEATS]
             flat: list[Arg] = [part for pair in page for part in pair]
-            reply = await self._scripts.heartbeat(info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat)
+            reply = await self._scripts.attempt_heartbeat(
+                info.id, self._policy.lease_ms, self._policy.stop_ms, about, flat
+            )
             _, wish, *words = reply
             beats |= {fence: Beat(word.decode()) for (_, fence), word in zip(page, words, strict=True)}
             drain = _drain(wish.decode())
@@ -151,12 +153,12 @@ class Attempts:
     async def drain(self, worker: str, wish: Drain) -> None:
         """Ask a worker to stop; raise NotFound if there is none with this name. A repeat may change the timeout."""
         word = _OWN_TIME if wish.timeout_ms is None else str(wish.timeout_ms)
-        if (await self._scripts.drain(worker, word))[0] == b"UNKNOWN":
+        if (await self._scripts.worker_drain(worker, word))[0] == b"UNKNOWN":
             raise NotFound("worker", worker)
 
     async def leave(self, worker: str) -> bool:
         """Forget a stopped worker; return whether it was known."""
-        return bool((await self._scripts.leave(worker))[0] == b"LEFT")
+        return bool((await self._scripts.worker_leave(worker))[0] == b"LEFT")
 
     async def unfinished(self, queues: Sequence[str]) -> int:
         """Return the number of unfinished jobs of these queues."""
@@ -165,24 +167,26 @@ class Attempts:
 
     async def beat(self, job_id: str, fence: int | Unfenced) -> Beat:
         """Renew the lease of one attempt, independent of its worker."""
-        _, _, word = await self._scripts.heartbeat(
+        _, _, word = await self._scripts.attempt_heartbeat(
             "", self._policy.lease_ms, self._policy.stop_ms, b"", [job_id, fence]
         )
         return Beat(word.decode())
 
     async def begin(self, job_id: str, fence: int) -> bool:
         """Record the start of a suspect's command; return whether it may start: the attempt is not lost."""
-        return bool((await self._scripts.begin(job_id, fence))[0] == b"BEGUN")
+        return bool((await self._scripts.attempt_begin(job_id, fence))[0] == b"BEGUN")
 
     async def describe(self, info: WorkerInfo, ttl_ms: int) -> None:
         """Store a worker's description; it counts as lost after this silence."""
-        await self._scripts.heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
+        await self._scripts.attempt_heartbeat(info.id, ttl_ms, self._policy.stop_ms, orjson.dumps(asdict(info)), [])
 
     async def release(self, held: Sequence[tuple[str, int | Unfenced]]) -> list[Status | None]:
         """Release unfinished attempts; they don't count. Return the jobs' states; None: lease lost."""
         states: list[Status | None] = []
         for start in range(0, len(held), MAX_RESULTS):
-            reply = await self._scripts.release([part for pair in held[start : start + MAX_RESULTS] for part in pair])
+            reply = await self._scripts.attempt_release(
+                [part for pair in held[start : start + MAX_RESULTS] for part in pair]
+            )
             states += [None if word == b"LOST" else Status(word.decode()) for word in reply[1:]]
         return states
 
@@ -192,7 +196,7 @@ class Attempts:
         for job_id, fence, patch in patches:
             offset = patch.offset if patch.data or patch.progress is None else ""
             flat += [job_id, fence, offset, patch.total, patch.data, patch.progress or ""]
-        reply = await self._scripts.output(flat)
+        reply = await self._scripts.attempt_output(flat)
         return [Kept(word.decode()) for word in reply[1:]]
 
     async def parents(self, job_id: str) -> list[Parent]:
@@ -201,7 +205,7 @@ class Attempts:
         at, room = 1, MAX_PARENTS
         async with self._reads.turn() as connection:
             while at:
-                reply = await self._scripts.parents(job_id, at, _PARENTS_AT_ONCE, room, on=connection)
+                reply = await self._scripts.job_parents(job_id, at, _PARENTS_AT_ONCE, room, on=connection)
                 if reply[0] == b"UNKNOWN":
                     raise NotFound("job", job_id)
                 room -= sum(len(row[3]) for row in reply[2:])
@@ -215,7 +219,7 @@ class Attempts:
         `waiting` is a separate connection.
         """
         behind = waiting, self._woken_by(request.inbox or request.worker, timeout_s)
-        reply = await self._scripts.claim(**self._claim_args(request), behind=behind)
+        reply = await self._scripts.attempt_claim(**self._claim_args(request), behind=behind)
         return await self._claimed(reply[0], reply[1], reply[2:])
 
     async def woken(self, inbox: str, waiting: Connection, timeout_s: float = BLOCK_S) -> str | None:

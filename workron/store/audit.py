@@ -23,9 +23,11 @@ class AuditLog:
         self._scripts = scripts
 
     async def append(self, entries: Sequence[Sequence[Arg]], most: int) -> None:
-        """Append entries, see `lua/note.lua`. After a lost reply a repeat may duplicate them."""
+        """Append entries, see `lua/audit_append.lua`. After a lost reply a repeat may duplicate them."""
         for start in range(0, len(entries), MOST_AT_ONCE):
-            await self._scripts.note(most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry])
+            await self._scripts.audit_append(
+                most, [part for entry in entries[start : start + MOST_AT_ONCE] for part in entry]
+            )
 
     async def page(self, limit: int, cursor: str | None) -> AuditPage:
         """Return entries, newest first; `cursor` is the id of the last entry of the previous page."""

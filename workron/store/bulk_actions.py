@@ -44,7 +44,7 @@ class Actions:
         """Store an action; a repeat with its id has no effect."""
         where = new.where
         statuses = ACTS_ON[new.verb] if where.status is None else (where.status,)
-        reply = await self._scripts.order(
+        reply = await self._scripts.bulk_create(
             new.id, new.fingerprint, " ".join(statuses), where.queue or "", where.workflow or "", _fields(new)
         )
         match reply:
@@ -71,7 +71,7 @@ class Actions:
 
     async def abort(self, action: str) -> Action:
         """Abort an action; raise Conflict if it has already ended."""
-        match await self._scripts.halt(action, KEPT_MS):
+        match await self._scripts.bulk_abort(action, KEPT_MS):
             case [b"UNKNOWN"]:
                 raise NotFound("action", action)
             case [b"OVER", state] if state != b"aborted":
@@ -85,7 +85,7 @@ class Actions:
         """Do a step of each action that no other reaper works on; return whether there may be more to do."""
         went_on = False
         for one in await self._connection.call("ZRANGE", self._keys.actions_open, 0, AT_ONCE - 1):
-            match await self._scripts.act(one.decode(), reaper, LEASE_MS, LOOKS, STEP, KEPT_MS):
+            match await self._scripts.bulk_step(one.decode(), reaper, LEASE_MS, LOOKS, STEP, KEPT_MS):
                 case [b"ACTED", _, _]:
                     went_on = True
                 case [b"BUSY" | b"OVER"]:

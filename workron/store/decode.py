@@ -182,7 +182,7 @@ def job(
 
 
 def parent(reply: Sequence[bytes | int]) -> Parent:
-    """A row of `parents`: {parent, status, name, result, left_out}, empty for what it has not."""
+    """A row of `job_parents`: {parent, status, name, result, left_out}, empty for what it has not."""
     job_id, status, name, result = (part if isinstance(part, bytes) else b"" for part in reply[:4])
     return Parent(
         id=job_id.decode(),

@@ -82,7 +82,7 @@ class Maintenance:
         """Visit the edges of ended jobs until none are left, or the time is over; returns the number of calls."""
         ends_at = time.monotonic() + within_s
         calls = 1
-        while (await self._scripts.propagate(EDGES))[0] == b"MORE" and time.monotonic() < ends_at:
+        while (await self._scripts.maintain_propagate(EDGES))[0] == b"MORE" and time.monotonic() < ends_at:
             calls += 1
         return calls
 
@@ -93,7 +93,7 @@ class Maintenance:
         policy = self._policy
         word = "" if too_much is None else f"{too_much:.6f}"
         seen = self._beat
-        match await self._scripts.reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
+        match await self._scripts.maintain_reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
             case [b"REAPED", undone, beat, requeued, ended, alive, put_off, more, *taken]:
                 self._beat = beat
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
@@ -110,7 +110,7 @@ class Maintenance:
         next_ms: list[int] = []
         more, at = 1, 0
         while at == 0 or (time.monotonic() < ends_at and (more or at < len(queues))):
-            _, more, due_ms = await self._scripts.promote(EDGES, queues[at : at + ROUSED])
+            _, more, due_ms = await self._scripts.maintain_promote(EDGES, queues[at : at + ROUSED])
             at += ROUSED
             if not more:  # else jobs are due now, and the next call does them
                 next_ms.append(due_ms)
@@ -122,12 +122,12 @@ class Maintenance:
         """Renew lost wake-ups of some queues in which jobs wait, the next ones with each call; returns how many."""
         page = await self._pending.next()
         for start in range(0, len(page), ROUSED):
-            await self._scripts.promote(EDGES, page[start : start + ROUSED])
+            await self._scripts.maintain_promote(EDGES, page[start : start + ROUSED])
         return len(page)
 
     async def measure(self) -> bool:
         """Note how fast some queues drain; False if another reaper has done so just now."""
-        return bool((await self._scripts.measure(MEASURED))[0] == b"MEASURED")
+        return bool((await self._scripts.maintain_measure(MEASURED))[0] == b"MEASURED")
 
     async def tidy(self, within_s: float = math.inf) -> int:
         """Finish submissions that their submitters left behind, and go on with arrays; returns how many submissions.

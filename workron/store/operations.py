@@ -26,7 +26,7 @@ class Operations:
 
         `cascade`: also cancel all direct and indirect dependents; this continues in steps, by any process.
         """
-        match await self._scripts.cancel(job_id, "" if run is None else str(run), cascade=cascade):
+        match await self._scripts.job_cancel(job_id, "" if run is None else str(run), cascade=cascade):
             case [word, propagating, tasks] if word in (b"CANCELLED", b"CANCELLING"):
                 if propagating:
                     await self.propagate_quietly()
@@ -40,7 +40,7 @@ class Operations:
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and reactivate the dependents skipped because of it."""
-        match await self._scripts.retry(job_id, "" if run is None else str(run)):
+        match await self._scripts.job_retry(job_id, "" if run is None else str(run)):
             case [b"RETRIED", propagating, tasks]:
                 if propagating:
                     await self.propagate_quietly()
@@ -59,7 +59,7 @@ class Operations:
 
     async def cancel_workflow(self, workflow: str) -> None:
         """Cancel all unfinished jobs of a workflow except the final one; raise Conflict if all have ended."""
-        match await self._scripts.stop(workflow):
+        match await self._scripts.workflow_cancel(workflow):
             case [b"STOPPED", propagating]:
                 if propagating:
                     await self.propagate_quietly()
@@ -73,7 +73,7 @@ class Operations:
     async def delete(self, job_id: str) -> None:
         """Delete a finished job, with its tasks if it is an array's; raise Conflict if it is unfinished or needed."""
         while True:
-            match await self._scripts.delete(job_id):
+            match await self._scripts.job_delete(job_id):
                 case [b"MORE"]:
                     continue
                 case [b"DELETED"]:

@@ -19,7 +19,7 @@ class Outputs:
         """Return the output after a position, of one attempt; None: of the latest attempt with output."""
         fence, offset = ("", 0) if position is None else (position.fence, position.offset)
         async with self._reads.turn() as connection:
-            reply = await self._scripts.follow(job_id, fence, offset, on=connection)
+            reply = await self._scripts.job_output(job_id, fence, offset, on=connection)
         match reply:
             case [b"OUTPUT", status, attempt, total, size, data]:
                 found = int(attempt or 0)

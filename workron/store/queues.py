@@ -29,13 +29,13 @@ class Queues:
             fields += ["rate_per_ms", "" if rate is None else rate.per_ms]
         if change.paused is not None:
             fields += ["paused", "1" if change.paused else ""]
-        await self._scripts.gate(queue, fields)
+        await self._scripts.queue_configure(queue, fields)
 
     async def purge(self, queue: str, within_s: float) -> tuple[int, bool]:
         """Cancel jobs of a queue that are ready to run, in steps; return their number, and whether others are left."""
         cancelled, ends_at = 0, time.monotonic() + within_s
         while True:
-            match await self._scripts.purge(queue, PURGED):
+            match await self._scripts.queue_purge(queue, PURGED):
                 case [b"PURGED", number, more, _]:
                     cancelled += int(number)
                     if not more or time.monotonic() > ends_at:
@@ -45,7 +45,7 @@ class Queues:
 
     async def remove(self, queue: str) -> None:
         """Delete a queue without jobs, and its settings; raise Conflict if it has some."""
-        match await self._scripts.forget(queue):
+        match await self._scripts.queue_remove(queue):
             case [b"UNKNOWN"]:
                 raise NotFound("queue", queue)
             case [b"HOLDS", number]:

@@ -123,7 +123,7 @@ class Reader:
     async def _shown(self, ids: Sequence[str]) -> list[Row | None]:
         if not ids:
             return []
-        _, *replies = await self._scripts.show(ROOM, ids, on=self._connection)
+        _, *replies = await self._scripts.job_show(ROOM, ids, on=self._connection)
         return [decode.row(reply) if reply else None for reply in replies]
 
     async def queues_of(self, ids: Sequence[str]) -> list[str | None]:

@@ -110,7 +110,7 @@ class Sweeper:
         return total, more
 
     async def _step(self, status: Status, keep_ms: int, place: str) -> tuple[int, bool, str]:
-        _, deleted, more, behind = await self._scripts.sweep(status, keep_ms, place, DELETED, LOOKS)
+        _, deleted, more, behind = await self._scripts.maintain_sweep(status, keep_ms, place, DELETED, LOOKS)
         return int(deleted), bool(more), behind.decode()
 
     async def _make_room(self, ends_at: float) -> int:
@@ -137,7 +137,7 @@ class Sweeper:
         trimmed = 0
         while self._trimming and time.monotonic() < ends_at:
             queue, priority, place = self._trimming.pop()
-            _, place, dropped = await self._scripts.trim(queue, priority, place, TRIMMED)
+            _, place, dropped = await self._scripts.maintain_trim(queue, priority, place, TRIMMED)
             if place >= 0:
                 self._trimming.append((queue, priority, place))
             trimmed += dropped

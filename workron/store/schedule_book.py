@@ -102,7 +102,7 @@ class ScheduleBook:
     ) -> bool | None:
         """Write a definition based on the version read; return whether it is new, None if that has changed."""
         last_ms = None if before is None else before.last_at_ms
-        match await self._scripts.schedule(
+        match await self._scripts.schedule_put(
             name,
             "" if before is None else before.version,
             version,
@@ -119,7 +119,7 @@ class ScheduleBook:
 
     async def delete(self, name: str) -> None:
         """Delete a schedule; jobs it has started continue."""
-        if (await self._scripts.unschedule(name))[0] == b"UNKNOWN":
+        if (await self._scripts.schedule_delete(name))[0] == b"UNKNOWN":
             raise NotFound("schedule", name)
 
     async def get(self, name: str) -> Schedule:
@@ -175,8 +175,8 @@ class ScheduleBook:
         return Due(names, min((score - now_ms for _, score in scored if score > now_ms), default=None))
 
     async def move(self, schedule: Schedule, step: Step, what: str, *, number: int = 1, text: str = "") -> bool:
-        """Advance a schedule without jobs, see `lua/fire.lua`; return False if it has changed."""
-        reply = await self._scripts.fire(
+        """Advance a schedule without jobs, see `lua/schedule_advance.lua`; return False if it has changed."""
+        reply = await self._scripts.schedule_advance(
             schedule.name,
             schedule.version,
             step.kind,
@@ -201,7 +201,7 @@ class ScheduleBook:
 
 
 def _next_of(before: Schedule | None, definition: Definition, now_ms: int) -> Arg:
-    """Return the next occurrence of a new definition, in the format of `lua/schedule.lua`.
+    """Return the next occurrence of a new definition, in the format of `lua/schedule_put.lua`.
 
     One already due stays due, unless it is processed before the script has run.
     """

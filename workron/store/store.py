@@ -209,7 +209,7 @@ class Store:
         """Store the limits given by the settings in Redis, for all submitters; others stay unchanged."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
-                await self._scripts.limit(scope, "" if most == "none" else most)
+                await self._scripts.queue_limit(scope, "" if most == "none" else most)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 

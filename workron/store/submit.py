@@ -151,7 +151,7 @@ class Submitter:
         together = self._take()
         args = [arg for chunk, head, _ in together for part in (head, chunk.args) for arg in part]
         try:
-            replies = _answers(await self._scripts.submit(IDEMPOTENCY_MS, args))
+            replies = _answers(await self._scripts.job_submit(IDEMPOTENCY_MS, args))
         except Exception as error:  # noqa: BLE001 - raised again by each waiter
             if isinstance(error, StoreUnavailable):  # the others would wait as long, one call after the other
                 together += self._waiting
@@ -191,7 +191,7 @@ class Submitter:
         try:
             staged, reply = await self._stage(parts, reservations(jobs), values, batch, workflow[0], key, fingerprint)
             if reply[0] == b"STAGED":
-                reply = await self._scripts.open(
+                reply = await self._scripts.submission_open(
                     batch=batch,
                     chunks=staged,
                     workflow=workflow[1],
@@ -232,7 +232,7 @@ class Submitter:
                 if len(under_way) == _STAGES and (reply := await _oldest(under_way, values))[0] != b"STAGED":
                     return number, reply
                 stage = partial(
-                    self._scripts.stage,
+                    self._scripts.submission_stage,
                     batch=batch,
                     chunk=number - 1,
                     workflow=workflow,
@@ -253,7 +253,7 @@ class Submitter:
     async def abort_quietly(self, batch: str) -> None:
         """Delete an unopened submission; if Redis is unavailable, the reaper does it later."""
         with suppress(StoreUnavailable):
-            while (await self._scripts.abort(batch, 0))[0] == b"MORE":
+            while (await self._scripts.submission_abort(batch, 0))[0] == b"MORE":
                 pass
 
     async def admit_quietly(self, batch: str) -> None:
@@ -263,7 +263,7 @@ class Submitter:
 
     async def admit(self, batch: str, ends_at: float = math.inf) -> bool:
         """Admit all jobs of an open submission; return False if it is not open, or time is up."""
-        while (reply := await self._scripts.admit(batch))[0] == b"MORE" and time.monotonic() < ends_at:
+        while (reply := await self._scripts.submission_admit(batch))[0] == b"MORE" and time.monotonic() < ends_at:
             pass
         return bool(reply[0] == b"ADMITTED")
 
@@ -271,7 +271,9 @@ class Submitter:
         """Admit an open submission, or abort an abandoned one; return whether this is complete."""
         if await self.admit(batch, ends_at):
             return True
-        while (reply := await self._scripts.abort(batch, ABANDONED_MS))[0] == b"MORE" and time.monotonic() < ends_at:
+        while (reply := await self._scripts.submission_abort(batch, ABANDONED_MS))[
+            0
+        ] == b"MORE" and time.monotonic() < ends_at:
             pass
         return bool(reply[0] == b"ABORTED")
 

@@ -1,0 +1,57 @@
+-- array_advance: go on with an array: make tasks that may start by now, and do with every one what was asked of all.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+--
+-- ARGV[1]  id     of the array's job
+-- ARGV[2]  limit  most tasks to look at, 1..100
+--
+-- Returns {"MORE"}, {"SETTLED"} when there is nothing left to do now, or {"UNKNOWN"}
+
+local id, limit = ARGV[1], tonumber(ARGV[2])
+local EDGES = 200
+
+local head = read(id)
+redis.pcall('ZREM', P .. 'arrays', id) -- it comes back, behind the others, if there is more to do
+if not visible(head) then
+  return { 'UNKNOWN' }
+end
+
+-- Go over the next tasks; returns whether others are left. To make one is as much work as to look at some.
+local function walk(row)
+  local what, place = string.match(row.walk, '^(%a+) (%d+)$')
+  local made = tonumber(string.match(row.dropped or '', '%d+$') or row.made)
+  made = row.follows and row.size or made
+  local retried = tonumber(redis.call('HGET', array_key(id), 'retried') or '') or 0
+  local behind = math.min(tonumber(place) + limit, made)
+  for at = tonumber(place), behind - 1 do
+    if what == 'cancel' then
+      cancel_task(head, row, at)
+    elseif what == 'retry' and at >= retried then
+      retry_task(head, row, at)
+    end
+    if row.follows and what ~= 'cancel' then
+      FOLLOWS.catch_up(head, row, at)
+    end
+  end
+  if behind >= made then
+    redis.call('HDEL', array_key(id), 'walk', 'retried')
+    return false
+  end
+  redis.call('HSET', array_key(id), 'walk', what .. ' ' .. int(behind))
+  return true
+end
+
+local function go_on()
+  local row = array_row(id)
+  if row.walk and walk(row) then
+    work_on_array(id)
+  end
+end
+
+if not pcall(go_on) then
+  quarantine(id)
+end
+touch(id)
+flush()
+local propagating = propagate(EDGES)
+flush()
+return { (propagating or redis.call('ZSCORE', P .. 'arrays', id)) and 'MORE' or 'SETTLED' }

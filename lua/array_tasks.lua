@@ -1,0 +1,52 @@
+-- array_tasks: cancel some of an array's tasks, or run them again.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+--
+-- ARGV[1]  id      of the array's job
+-- ARGV[2]  what    cancel or retry
+-- ARGV[3..]  places  index of a task
+--
+-- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
+-- each; {"NOT_STARTED", status}, {"HELD", holder, key} (see lib/unique), {"DROPPED", place} (it ended with its array before it
+-- was made: only the whole array can be retried) or {"UNKNOWN"}, also if it is no array
+
+local id, what = ARGV[1], ARGV[2]
+local EDGES = 200
+
+local head = read(id)
+if not visible(head) or not is_array(head) then
+  return { 'UNKNOWN' }
+end
+local row = array_row(id)
+if redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+  return { 'UNKNOWN' }
+end
+if not row.started then
+  return { 'NOT_STARTED', head.status }
+end
+local dropped = redis.call('HGET', array_key(id), 'dropped')
+local made = dropped and tonumber(string.match(dropped, '%d+$'))
+for at = 3, dropped and what == 'retry' and #ARGV or 0 do
+  local place = tonumber(ARGV[at])
+  if (row.follows or place >= made) and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
+    return { 'DROPPED', place }
+  end
+end
+local holder, key = kept_off_by(head)
+if what == 'retry' and TERMINAL[head.status] and holder then
+  return { 'HELD', holder, key }
+end
+local words = { 'TASKS' }
+for at = 3, #ARGV do
+  local place = tonumber(ARGV[at])
+  if place >= row.size then
+    words[#words + 1] = 'beyond'
+  elseif what == 'cancel' then
+    words[#words + 1] = cancel_task(head, row, place)
+  else
+    words[#words + 1] = retry_task(head, row, place)
+  end
+end
+flush()
+propagate(EDGES)
+flush()
+return words

@@ -1,0 +1,103 @@
+-- attempt_finish: record how attempts ended, free their leases, and claim more in the same call.
+-- uses: core history timers unique slots concurrency ends edges arrays follows workflows gates expiry rows claims outputs retries unfenced
+--
+-- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
+--
+-- ARGV[1]  worker        name of the worker
+-- ARGV[2]  request       claim request `<incarnation>:<counter>`, '' to claim nothing
+-- ARGV[3]  queues        names with spaces between, the first one first
+-- ARGV[4]  limit         most jobs to claim, 0..150; 0: end the request (see attempt_claim)
+-- ARGV[5]  lease_ms      length of the lease, ms
+-- ARGV[6]  floor         highest fence that the caller has seen
+-- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
+-- ARGV[8]  inbox         name of the list that wakes a parked worker (see attempt_claim)
+-- ARGV[9]  begins        1: the worker says when the command of a suspect begins, 0: it does not (see attempt_claim)
+-- ARGV[10]  retry_ms     wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
+-- ARGV[11]  retry_max_ms  longest wait between two attempts, ms, of such jobs
+-- ARGV[12]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
+--                        a fence may also be `safe` or `always`: see lib/unfenced
+-- ARGV[13..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
+--                        output offset ('' for none), output total, output data, retry_after (wait that the job asked
+--                        for, ms, '' for none), result (JSON, '' for none), progress ('' for none)
+--
+-- Returns {word of the claim (see attempt_claim) | "NONE", next_due_ms, propagate, results, claim, …}
+-- propagate: 1 when edges are left to visit
+-- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN" | "BROKEN", status}, …}, the successes first
+
+local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local begins = ARGV[9] == '1'
+local retry_ms, retry_max_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
+local successes = ARGV[12]
+local WIDTH, EDGES = 13, 200
+
+-- Accept an attempt's outcome under its fence; `write` stores its last output then.
+local function finish(id, fence, outcome, jitter, write)
+  fence = meant_fence(id, fence)
+  local job = read(id)
+  if not job then
+    return { 'UNKNOWN', '' }
+  end
+  if job.status ~= 'running' or job.fence ~= fence then
+    if job.fence == fence then -- it has ended: one that waits has none
+      return { 'RECORDED', job.status }
+    end
+    if job.ended_fence == fence then
+      return { 'RECORDED', job.ended_as }
+    end
+    return { 'LOST', job.status }
+  end
+  if write then
+    write(fence)
+  end
+  outcome.fence = fence
+  local wait = outcome.reason and wait_after(job, outcome, retry_ms, retry_max_ms, jitter)
+  return { 'ACCEPTED', conclude(job, outcome, wait) }
+end
+
+local function finish_safely(id, ...)
+  local ok, result = pcall(finish, id, ...)
+  if not ok then
+    quarantine(id)
+    return { 'BROKEN', '' }
+  end
+  return result
+end
+
+-- A full server keeps the result and does without the last output.
+local function finish_in_full(at)
+  local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
+  local outcome = {
+    reason = reason,
+    exit_code = ARGV[at + 3],
+    signal = ARGV[at + 4],
+    error = ARGV[at + 5],
+    retry_after_ms = tonumber(ARGV[at + 10]),
+    result = ARGV[at + 11],
+    progress = ARGV[at + 12],
+  }
+  local offset, total, data = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
+  return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), offset ~= '' and function(running)
+    if redis.call('HGET', KEYS[1], 'full') then
+      leave_out_output(id, running, total)
+    else
+      write_output(id, running, offset, total, data)
+    end
+  end)
+end
+
+local results = {}
+for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
+  results[#results + 1] = finish_safely(id, fence, { exit_code = '0' })
+end
+for at = 13, #ARGV, WIDTH do
+  results[#results + 1] = finish_in_full(at)
+end
+flush()
+local propagating = propagate(EDGES)
+flush()
+local word, claims, due_ms = 'NONE', {}, -1
+if request ~= '' then
+  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
+end
+return { word, due_ms, (propagating or ended_here) and 1 or 0, results, unpack(claims) }

@@ -1,0 +1,74 @@
+-- attempt_heartbeat: a worker proves that it lives, and renews the leases of all it runs.
+-- uses: core timers unfenced
+--
+-- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
+-- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms: whoever ignores these is ended
+-- by the reaper then.
+--
+-- ARGV[1]  worker    name of the worker, '' for whoever has the attempt
+-- ARGV[2]  lease_ms  length of the lease, ms; a worker silent for longer is lost
+-- ARGV[3]  stop_ms   time to stop a command that must end, ms
+-- ARGV[4]  about     what the worker says of itself: JSON; '': nothing
+-- ARGV[5..]  held    id, fence (or `safe`, `always`: see lib/unfenced) of each running attempt
+--
+-- Returns {"BEAT", drain, "ok" | "cancel" | "lost", …} in the order of `held`; drain: as `drain` was told, '' for no
+-- such wish
+
+local worker, lease_ms, stop_ms, about = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+local timeouts = {} -- array → what its tasks have in common, '' for none
+
+local function timeout_of_array(array)
+  if not timeouts[array] then
+    local said = redis.pcall('HGET', job_key(array), 'timeout_ms')
+    timeouts[array] = type(said) == 'string' and said or ''
+  end
+  return timeouts[array] ~= '' and timeouts[array]
+end
+
+-- A moment of a job, as a number; one that lies ahead was noted while the server's clock was wrong: it is now.
+local function passed(key, field, moment)
+  moment = tonumber(moment or '')
+  if moment and moment > NOW then
+    redis.call('HSET', key, field, NOW_TEXT)
+    moment = NOW
+  end
+  return moment
+end
+
+local function beat(id, fence)
+  fence = meant_fence(id, fence)
+  local key = job_key(id)
+  local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at',
+    'array')
+  if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence then
+    return 'lost'
+  end
+  local timeout_ms = row[3] or row[7] and timeout_of_array(string.match(row[7], '^%S+'))
+  local started_at = passed(key, 'started_at', row[4])
+  local timeout_at = timeout_ms and started_at + tonumber(timeout_ms)
+  local cancelled_at, overrun_at = passed(key, 'cancel_requested_at', row[5]), passed(key, 'expired_at', row[6])
+  local _, last = must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
+  if last and NOW > last then
+    return 'lost'
+  end
+  local holder = worker ~= '' and worker or redis.call('HGET', key, 'worker')
+  redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT .. ' ' .. lease_ms, 'PX', lease_ms)
+  index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))
+  return (cancelled_at or overrun_at) and 'cancel' or 'ok'
+end
+
+local own_key = P .. 'worker:' .. worker
+local answer = { 'BEAT', redis.call('HGET', own_key, 'drain') or '' }
+for at = 5, #ARGV, 2 do
+  answer[#answer + 1] = spare_others(ARGV[at], 'lost', beat, ARGV[at], ARGV[at + 1])
+end
+if about ~= '' then
+  if redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms) > 0 then
+    redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- its first heartbeat: the worker's own clock may be wrong
+  end
+  redis.call('PEXPIRE', own_key, int(WORKER_SHOWN_MS))
+  redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)
+end
+flush()
+return answer

@@ -1,0 +1,19 @@
+-- attempt_release: give running jobs back unfinished (drain, undelivered claim), at the head of their list.
+-- uses: core timers unique slots concurrency ends arrays follows workflows unfenced
+--
+-- The attempt is refunded, at most 10 times per job. A job whose cancel was accepted ends `cancelled`.
+--
+-- ARGV[1..]  held  id, fence (or `safe`, `always`: see lib/unfenced) of each attempt
+--
+-- Returns {"RELEASED", status | "LOST", …} in the order of `held`
+
+local function release(id, fence)
+  return give_back(id, meant_fence(id, fence)) or 'LOST'
+end
+
+local answer = { 'RELEASED' }
+for at = 1, #ARGV, 2 do
+  answer[#answer + 1] = spare_others(ARGV[at], 'LOST', release, ARGV[at], ARGV[at + 1])
+end
+flush()
+return answer

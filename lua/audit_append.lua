@@ -1,0 +1,15 @@
+-- audit_append: write down what people have done through the API; the oldest entries go.
+-- uses: core
+--
+-- ARGV[1]  most  entries to keep, about
+-- ARGV[2..]  entries  ms since then, id of the key, its name, operation, what it was done to, HTTP status, client's address
+--
+-- Returns {"NOTED"}
+
+local most = ARGV[1]
+
+for at = 2, #ARGV, 7 do
+  redis.call('XADD', P .. 'audit', 'MAXLEN', '~', most, '*', 'at', int(NOW - tonumber(ARGV[at])), 'key', ARGV[at + 1],
+    'name', ARGV[at + 2], 'action', ARGV[at + 3], 'target', ARGV[at + 4], 'status', ARGV[at + 5], 'from', ARGV[at + 6])
+end
+return { 'NOTED' }

@@ -1,0 +1,44 @@
+-- job_cancel: end a job that waits, or have the command of a running one stopped.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
+--
+-- ARGV[1]  id       of the job
+-- ARGV[2]  run      the run that the caller saw, '' for the present one
+-- ARGV[3]  cascade  1: cancel also all that depends on it, however far, also if it was cancelled before
+--
+-- Returns {"CANCELLED" | "CANCELLING", propagate, tasks}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
+-- propagate: 1 when edges are left to visit; tasks: 1 when array_advance is to go on
+
+local id, run, cascade = ARGV[1], ARGV[2], ARGV[3]
+local EDGES = 200
+
+local job = read(id)
+if not visible(job) then
+  return { 'UNKNOWN' }
+end
+if run ~= '' and tonumber(run) ~= job.run then
+  return { 'OTHER_RUN', job.run }
+end
+if TERMINAL[job.status] and job.status ~= 'cancelled' then
+  return { 'ENDED', job.status }
+end
+if cascade == '1' and (job.children or is_array(job)) then
+  push_cascade(job, new_cascade())
+end
+if job.status == 'cancelled' then
+  local propagating = cascade == '1' and propagate(EDGES)
+  flush()
+  return { 'CANCELLED', propagating and 1 or 0, 0 }
+end
+local tasks, running = is_array(job) and array_row(id).started, false
+if tasks then
+  if not job.cancel_requested_at then
+    redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
+  end
+  stop_array(job)
+else
+  running = cancel(job)
+end
+flush()
+local propagating = (cascade == '1' or not (tasks or running)) and propagate(EDGES)
+flush()
+return { (tasks or running) and 'CANCELLING' or 'CANCELLED', propagating and 1 or 0, tasks and 1 or 0 }

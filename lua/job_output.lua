@@ -1,0 +1,38 @@
+-- job_output: read what the attempts of a job have written behind a position.
+-- uses: core outputs
+--
+-- ARGV[1]  id      of the job
+-- ARGV[2]  fence   of the attempt that the position is in, 0: before the first one that is kept, '': the latest one
+-- ARGV[3]  offset  bytes of that attempt's output to pass over
+--
+-- Returns {"OUTPUT", status, fence, total, size, data}: of the first attempt that has written more, or else of the last one,
+-- '' when there is none; total: bytes that it has written; size: bytes that are stored of them; data: the end of
+-- what is stored, with all that the position has not passed
+-- or {"UNKNOWN"}
+
+local id, fence, offset = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local job = read(id)
+if not visible(job) then
+  return { 'UNKNOWN' }
+end
+
+local found, total, from
+-- bound: KEPT
+for attempt, length in string.gmatch(redis.call('HGET', job_key(id), 'outputs') or '', '(%d+):(%d+)') do
+  local number = tonumber(attempt)
+  if not fence or number >= fence then
+    found, total, from = attempt, tonumber(length), number == fence and offset or 0
+    if fence and total > from then
+      break
+    end
+  end
+end
+if not found then
+  return { 'OUTPUT', job.status, '', 0, 0, '' }
+end
+local key = job_key(id) .. ':output:' .. found
+local size = redis.call('STRLEN', key)
+if total > size then -- its middle is cut: what stands behind the head moves
+  from = math.min(from, HEAD)
+end
+return { 'OUTPUT', job.status, found, total, size, redis.call('GETRANGE', key, int(from), '-1') }

@@ -1,0 +1,62 @@
+-- job_parents: read how the jobs ended that one depends on, with their results.
+-- uses: core timers unique ends arrays
+--
+-- ARGV[1]  id     of the job
+-- ARGV[2]  from   where to go on in its list of dependencies, as the last call answered; 1 at first
+-- ARGV[3]  limit  most dependencies to read, 1..200
+-- ARGV[4]  room   bytes of results to read at most; of those beyond only status and name are
+--
+-- A call ends behind a megabyte of results: what is left is read by the next one.
+--
+-- Returns {"PARENTS", next, {parent, status, name, result, left_out}, …}, '' for what a parent has not; next: where to
+-- go on, 0 at the end; left_out: 1 when there was no room for its result; or {"UNKNOWN"}
+
+local A_CALL = 1024 * 1024 -- bytes of results
+local id, from, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local edges = redis.call('HGET', job_key(id), 'depends_on')
+if not edges and redis.call('EXISTS', job_key(id)) == 0 then
+  return { 'UNKNOWN' }
+end
+local array, place = string.match(redis.call('HGET', job_key(id), 'array') or '', '^(%S+) (%d+)$')
+if array then
+  edges = redis.call('HGET', job_key(array), 'depends_on')
+end
+
+-- The job behind an edge: of a task that follows another one, that one.
+local function parent_of(edge)
+  local parent = string.match(edge, '^[^:]+')
+  if place and string.sub(edge, -1) == '=' then
+    local followed = read(parent)
+    parent = followed and task_id(followed, tonumber(place)) or parent
+  end
+  return parent
+end
+
+local function look_at(parent)
+  local key = job_key(parent)
+  local row = redis.pcall('HMGET', key, 'status', 'name')
+  if row.err then
+    return { parent, '', '', '', 0 }
+  end
+  local size = redis.call('HSTRLEN', key, 'result')
+  local fits = size <= room
+  room = fits and room - size or room
+  local result = size > 0 and fits and redis.call('HGET', key, 'result') or ''
+  return { parent, row[1] or '', row[2] or '', result, fits and 0 or 1 }
+end
+
+local answer, before = { 'PARENTS', 0 }, room
+for _ = 1, limit do
+  if before - room >= A_CALL then
+    break
+  end
+  local first, last = string.find(edges or '', '%S+', from)
+  if not first then
+    return answer
+  end
+  answer[#answer + 1] = look_at(parent_of(string.sub(edges, first, last)))
+  from = last + 1
+end
+answer[2] = from
+return answer

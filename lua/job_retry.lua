@@ -1,0 +1,46 @@
+-- job_retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+--
+-- ARGV[1]  id   of the job
+-- ARGV[2]  run  the run that the caller saw, '' for the present one
+--
+-- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run},
+-- {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}
+-- propagate: 1 when edges are left to visit; tasks: 1 when array_advance is to go on
+
+local id, run = ARGV[1], ARGV[2]
+local EDGES = 200
+
+local job = read(id)
+if not visible(job) then
+  return { 'UNKNOWN' }
+end
+if run ~= '' and tonumber(run) ~= job.run then
+  return { 'OTHER_RUN', job.run }
+end
+if not TERMINAL[job.status] then
+  return { 'NOT_ENDED', job.status }
+end
+if job.status == 'done' then
+  return { 'SUCCEEDED' }
+end
+if job.status == 'skipped' or job.broken > 0 then
+  return { 'SKIPPED', job.caused_by or '' }
+end
+
+local head = head_of(job)
+if job.holds and job.array and head == job then -- its array is forgotten: nobody knows what is to be run
+  return { 'UNKNOWN' }
+end
+local holder, key = kept_off_by(head)
+if holder then
+  return { 'HELD', holder, key }
+end
+if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
+  return { 'UNKNOWN' }
+end
+rerun(job)
+flush()
+local propagating = propagate(EDGES)
+flush()
+return { 'RETRIED', propagating and 1 or 0, is_array(job) and 1 or 0 }

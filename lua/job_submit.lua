@@ -1,0 +1,175 @@
+-- job_submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
+-- uses: core history timers unique slots concurrency ends edges arrays follows workflows expiry schedules submissions limits conflicts
+--
+-- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
+-- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
+--                         workflow (that the jobs make, see lib/submissions, '' for none), its name (may be ''),
+--                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
+--
+-- Returns {"SUBMITTED", answer, …}, an answer per submission:
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"RETURNED", id} of the job that holds the unique key of the only one;
+-- {"HELD", holder, key} (see lib/conflicts); {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
+-- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why}, {"VALUES", id, …}: it would be stored, and the values of these arrays are still to come,
+-- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
+
+local ttl_ms = ARGV[1]
+local limits = read_limits()
+local made_at = NOW_TEXT
+local EDGES = 100
+
+-- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
+local function write_jobs(jobs, workflow)
+  local children = {}
+  for _, job in ipairs(jobs) do
+    store_edges(job, children)
+    -- `skipped` is what its children in this call see; `enter_jobs` makes it true.
+    job.status = job.broken and 'skipped' or job.waits and 'blocked' or ready_state(job)
+  end
+  for _, job in ipairs(jobs) do
+    job.workflow = workflow ~= '' and workflow
+    store_job(job, job.broken and 'blocked' or job.status, made_at, workflow, children)
+  end
+  store_children(children, jobs)
+end
+
+local function erase(jobs)
+  for _, job in ipairs(jobs) do
+    redis.call('UNLINK', job_key(job.id), job_key(job.id) .. ':parents', job_key(job.id) .. ':children',
+      P .. 'array:' .. job.id .. ':values')
+  end
+end
+
+local function enter_jobs(jobs)
+  local ids, queues = {}, {}
+  for _, job in ipairs(jobs) do
+    arrive(job, job.broken and 'blocked' or job.status)
+    index(P .. 'jobs', job.id, 0)
+    if job.broken then
+      skip(read(job.id), job.broken_by)
+      job.status = 'skipped' -- again: `arrive` has said where it was for a moment
+    end
+    ids[#ids + 1] = job.id
+    queues[job.queue] = true
+  end
+  for queue in pairs(queues) do
+    redis.call('ZADD', P .. 'queues', '0', queue)
+  end
+  return ids
+end
+
+local replaced_any = false
+
+-- The jobs and the room that a plan needs: who is replaced leaves its own.
+local function sizes_for(plan)
+  local sizes = sizes_of(plan.kept)
+  for _, replaced in ipairs(plan.replaced) do
+    local other = read(replaced.id)
+    if other then
+      sizes[other.queue] = (sizes[other.queue] or 0) - 1 - tonumber(other.array_size or 0)
+    end
+  end
+  return sizes
+end
+
+local function replace_holders(plan)
+  for _, replaced in ipairs(plan.replaced) do
+    local other = read(replaced.id)
+    if not TERMINAL[other.status] then -- one of this call may have been skipped from the beginning
+      cancel(other, { error = 'replaced by job ' .. replaced.by })
+      replaced_any = true
+    end
+  end
+end
+
+local function is_replaceable(other)
+  return not other.status or not (is_array(other) and array_row(other.id).started)
+end
+
+-- Whether jobs were stored before that have these ids: the reply to this very call was lost then. One is enough: others may
+-- have been deleted meanwhile.
+local function is_repeat(jobs)
+  local keys, unique = {}, false
+  for i, job in ipairs(jobs) do
+    keys[i], unique = job_key(job.id), unique or job.unique
+  end
+  if redis.call('EXISTS', unpack(keys)) > 0 then
+    return true
+  end
+  return jobs[2] and unique and was_returned(jobs[1].id)
+end
+
+local function submit(key, fingerprint, about, name, size, jobs)
+  local workflow, adding = parse_workflow(about)
+  local before = earlier(key, fingerprint)
+  if before then
+    return before
+  end
+  if is_repeat(jobs) then
+    return { 'STORED', 0 }
+  end
+  local first, single = jobs[1].id, not jobs[2]
+  local plan, held = meet_holders(jobs, workflow, '', is_replaceable)
+  if not plan then
+    return held
+  end
+  if single and plan.returned[first] then
+    remember(key, fingerprint, plan.returned[first], '1', '', true)
+    return { 'RETURNED', plan.returned[first] }
+  end
+  jobs = plan.kept
+  if #jobs == 0 then
+    note_returned(plan, first, key)
+    remember(key, fingerprint, first, size, workflow)
+    return { 'STORED', 0 }
+  end
+  local closed = adding and refuses_jobs(workflow)
+  if closed then
+    return closed
+  end
+  if limits.full then
+    return no_memory(limits)
+  end
+  local sizes = sizes_for(plan)
+  local refused = too_many(limits, sizes)
+  if refused then
+    return refused
+  end
+  local unknown = resolve_parents(jobs)
+  if #unknown > 0 then
+    return { 'UNKNOWN', unpack(unknown) }
+  end
+  local missing = without_values(jobs)
+  if #missing > 0 then
+    return { 'VALUES', unpack(missing) }
+  end
+  if not pcall(write_jobs, jobs, workflow) then
+    erase(jobs)
+    return { 'BROKEN' }
+  end
+  occupy(limits, sizes)
+  local ids = enter_jobs(jobs)
+  if workflow ~= '' then
+    store_workflow(about, made_at, size, name)
+    redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
+  end
+  replace_holders(plan)
+  take_keys(plan)
+  note_returned(plan, first, key)
+  remember(key, fingerprint, first, size, workflow)
+  return { 'STORED', NOW }
+end
+
+local answers = { 'SUBMITTED' }
+local at = 2
+while ARGV[at] do -- bound: the call's own arguments
+  local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
+  answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
+  at = behind
+end
+flush()
+if replaced_any then
+  propagate(EDGES)
+  flush()
+end
+flush_remembered(ttl_ms)
+return answers

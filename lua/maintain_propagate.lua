@@ -1,0 +1,10 @@
+-- maintain_propagate: visit the next edges of ended jobs.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
+--
+-- ARGV[1]  limit  most edges to visit, 1..200
+--
+-- Returns {"PROPAGATED"} when none are left, or {"MORE"}
+
+local more = propagate(tonumber(ARGV[1]))
+flush()
+return { more and 'MORE' or 'PROPAGATED' }

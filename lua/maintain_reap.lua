@@ -1,0 +1,194 @@
+-- maintain_reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
+-- uses: core history timers unique slots concurrency ends arrays follows workflows
+--
+-- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
+-- scored again. A suspect whose command had not begun is given back, and the attempt is refunded.
+--
+-- While all passes paused, Redis or all of us were away, and workers could not be heard: that time does not count for a
+-- lease, once. A score with a half is of one that was put off: what beats again has a whole number.
+--
+-- No lease is longer than its attempt was given (see its heartbeat): one that ends later was made while the server's clock
+-- was ahead. So the last leases are looked at, too.
+--
+-- ARGV[1]  pass_ms   time between two passes, ms
+-- ARGV[2]  lease_ms  length of a lease, ms
+-- ARGV[3]  stop_ms   time to stop a command that must end, ms
+-- ARGV[4]  limit     most leases to look at, 1..100
+-- ARGV[5]  excess    part of the memory in use that is too much for new work, 0..1, 0: there is room, '': not known
+-- ARGV[6]  seen      highest beat that the caller has seen, 0: none
+--
+-- Returns {"REAPED", undone, beat, requeued, ended, alive, put_off, more, {id, attempt, worker}, …}; undone: how many
+-- beats Redis had lost; beat: number of this pass; more: 1 when leases are left to look at
+
+local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local MOST_LOST = 1000 -- so many of the workers that are lost are shown
+local FORGOTTEN = 100 -- and so many of them go in one pass
+
+local last, pause, beat, far = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'pause', 'beat', 'far'))
+beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- they may be damaged
+local undone = math.max(seen - beat, 0)
+if undone > 0 then
+  note_rollback('beat', seen, beat)
+  beat = seen
+end
+beat = beat + 1
+if excess and excess > 0 then -- as jobs: so many have to go before there is room
+  redis.call('HSET', KEYS[1], 'full', int(math.max(1, math.ceil(excess * redis.call('ZCARD', P .. 'jobs')))))
+elseif excess then
+  redis.call('HDEL', KEYS[1], 'full')
+end
+redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'beat', int(beat))
+if last and NOW - last > math.max(3 * pass_ms, 3000) then
+  pause = int(last) .. ' ' .. NOW_TEXT
+  redis.call('HSET', KEYS[1], 'pause', pause)
+end
+local paused_at, resumed_at = string.match(pause or '', '^(%d+) (%d+)$')
+paused_at, resumed_at = tonumber(paused_at), tonumber(resumed_at)
+
+local requeued, ended, alive, put_off = 0, 0, 0, 0
+local taken = {}
+
+-- Why a job has to stop, and by when (ms): see timers.
+local function stop_of(job)
+  local timeout_at = job.timeout_ms and job.started_at and job.started_at + job.timeout_ms
+  return must_stop(stop_ms, timeout_at, job.cancel_requested_at, expired_at(job))
+end
+
+-- How long the lease of a job may still run: 0 when it is lost.
+local function rest_ms(job)
+  local _, last = stop_of(job)
+  local overdue = last and NOW > last
+  local key = job_key(job.id) .. ':heartbeat'
+  local holder = not overdue and redis.call('GET', key)
+  local fence, own_ms = string.match(holder or '', '^%S+ (%d+) %d+ (%d+)$')
+  if fence ~= job.fence then
+    return 0
+  end
+  local rest = redis.call('PTTL', key)
+  if rest > tonumber(own_ms) then -- as in `cut_short`
+    rest = tonumber(own_ms)
+    redis.call('PEXPIRE', key, own_ms)
+  end
+  return math.min(math.max(rest, 1), last and last + 1 - NOW or math.huge)
+end
+
+-- Until when a lease that is over is put off, because nobody looked while it ran; nil if it is not.
+local function put_off_until(till)
+  if not resumed_at or resumed_at > NOW or till % 1 ~= 0 then
+    return nil
+  end
+  local later = math.min(math.max(till, paused_at) + resumed_at - paused_at, resumed_at + lease_ms)
+  return later > NOW and later or nil
+end
+
+-- Have a lease end no later than its attempt was given, and its heartbeat, too; returns whether it would have. One without a
+-- heartbeat was put off before.
+local function cut_short(id, till)
+  local key = job_key(id) .. ':heartbeat'
+  local own_ms = tonumber(string.match(redis.call('GET', key) or '', ' (%d+)$') or lease_ms)
+  if till <= NOW + own_ms then
+    return false
+  end
+  local is_held = redis.call('PEXPIRE', key, int(own_ms)) == 1
+  index(P .. 'leases', id, is_held and NOW + own_ms or int(NOW + own_ms) .. '.5')
+  return true
+end
+
+-- Look at those of the last leases that no worker with a lease of ours could have; the next pass goes on behind those that
+-- were right. Returns whether all that it looked at were wrong, so that there may be more of them.
+local function look_at_last()
+  local first = '(' .. int(NOW + lease_ms)
+  local found = redis.call('ZREVRANGEBYSCORE', P .. 'leases', '+inf', first, 'WITHSCORES', 'LIMIT', int(far), int(limit))
+  local right = 0
+  for at = 1, #found, 2 do
+    local ok, cut = pcall(cut_short, found[at], tonumber(found[at + 1]))
+    if not ok then
+      quarantine(found[at])
+    end
+    right = right + (ok and cut and 0 or 1)
+  end
+  local behind = #found == 2 * limit and far + right or 0
+  if behind ~= far then
+    redis.call('HSET', KEYS[1], 'far', int(behind))
+  end
+  return #found == 2 * limit and right == 0
+end
+
+-- Whether its worker was lost before the command of a suspect began: then that does not count. It does after many times:
+-- a job may be such that workers die of it even before.
+local function had_not_begun(job)
+  return job.waits == job.fence and (tonumber(job.releases or '') or 0) < REFUNDS
+end
+
+local function lost(job)
+  local why, last = stop_of(job)
+  local what = 'worker ' .. (job.worker or '?') .. ' was silent for longer than its lease'
+  local outcome = { reason = 'worker_lost', error = 'worker lost: ' .. what }
+  if last and NOW > last then
+    outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
+  end
+  taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
+  local status = had_not_begun(job) and give_back(job.id, job.fence)
+  if not status then
+    redis.call('HINCRBY', job_key(job.id), 'losses', '1')
+    status = conclude(job, outcome)
+  end
+  if TERMINAL[status] then
+    ended = ended + 1
+  else
+    requeued = requeued + 1
+  end
+end
+
+local function look_at(id, till)
+  local job = read(id)
+  if not job or job.status ~= 'running' then
+    index(P .. 'leases', id, false)
+    return
+  end
+  local rest = rest_ms(job)
+  local later = rest <= 0 and put_off_until(till)
+  if rest > 0 then
+    alive = alive + 1
+    index(P .. 'leases', id, NOW + rest)
+  elseif later then
+    put_off = put_off + 1
+    index(P .. 'leases', id, int(later) .. '.5')
+  else
+    lost(job)
+  end
+end
+
+-- Forget workers that have been silent for an hour, and of those that are lost all but the last ones: a worker that is
+-- started again and again as its jobs kill it leaves many.
+local function forget_workers()
+  local all = P .. 'workers'
+  redis.call('ZREMRANGEBYSCORE', all, '-inf', int(NOW - WORKER_SHOWN_MS))
+  local many = redis.call('ZCOUNT', all, '-inf', int(NOW - lease_ms)) - MOST_LOST
+  if many <= 0 then
+    return
+  end
+  local oldest = redis.call('ZRANGE', all, '0', int(math.min(many, FORGOTTEN) - 1), 'WITHSCORES')
+  for at = 1, #oldest, 2 do
+    local key = P .. 'worker:' .. oldest[at]
+    local own_ms = redis.pcall('HGET', key, 'lease_ms')
+    if NOW - tonumber(oldest[at + 1]) > (type(own_ms) == 'string' and tonumber(own_ms) or 0) then
+      redis.call('DEL', key)
+      redis.call('ZREM', all, oldest[at])
+    end
+  end
+end
+
+local due = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', NOW_TEXT, 'WITHSCORES', 'LIMIT', '0', int(limit))
+for at = 1, #due, 2 do
+  if not pcall(look_at, due[at], tonumber(due[at + 1])) then
+    quarantine(due[at])
+    index(P .. 'leases', due[at], false)
+  end
+end
+local more = look_at_last() or #due == 2 * limit
+flush()
+forget_workers()
+flush()
+return { 'REAPED', undone, beat, requeued, ended, alive, put_off, more and 1 or 0, unpack(taken) }

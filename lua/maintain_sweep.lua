@@ -1,0 +1,72 @@
+-- maintain_sweep: delete finished jobs whose retention has passed, of all queues, oldest first.
+-- uses: core places queues deletion
+--
+-- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
+-- has unfinished jobs; a task that is not done stays as long as its array, an array as long as one that follows it. The
+-- caller goes on behind those, so that they do not hold up the others.
+--
+-- ARGV[1]  status     done, failed, cancelled or skipped
+-- ARGV[2]  keep_ms    retention, ms
+-- ARGV[3]  place      where to begin: behind `<ms> <id>`, '' at the oldest
+-- ARGV[4]  limit      most jobs to delete
+-- ARGV[5]  looks      most jobs to look at
+--
+-- Returns {"SWEPT", deleted, more, place}; more: 1 when there may be others whose time has passed; place: to go on from
+
+local status, keep_ms, place, limit, looks = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local zset = P .. 'jobs:' .. status
+local deleted, queues, going_on = 0, {}, {}
+
+-- Whether a job is kept because its workflow goes on: of most that are kept no more is read.
+local function is_part(id)
+  local row = redis.pcall('HMGET', job_key(id), 'status', 'workflow')
+  local workflow = row[1] == status and row[2]
+  if workflow and going_on[workflow] == nil then
+    going_on[workflow] = unfinished(workflow) or false
+  end
+  return workflow and going_on[workflow]
+end
+
+local function sweep(id)
+  if is_part(id) then
+    return
+  end
+  local job = read(id)
+  if not job then
+    index(zset, id, false)
+    deleted = deleted + 1
+  elseif job.status ~= status then
+    index_status(job, status, false)
+    deleted = deleted + 1
+  elseif not (is_needed(job) or has_followers(job)) then
+    delete(job)
+    queues[job.queue] = true
+    deleted = deleted + 1
+  end
+end
+
+local score, member = string.match(place, '^(%d+) (.*)$')
+local from = score and rank_behind(zset, tonumber(score), member) or 0
+local oldest = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES')
+local more, last = #oldest == 2 * looks, nil
+for i = 1, #oldest, 2 do
+  if tonumber(oldest[i + 1]) > NOW - keep_ms then
+    more = false
+    break
+  elseif deleted == limit then
+    more = true
+    break
+  end
+  last = i
+  if not pcall(sweep, oldest[i]) then
+    quarantine(oldest[i])
+  end
+end
+if last then
+  place = int(tonumber(oldest[last + 1])) .. ' ' .. oldest[last]
+end
+flush()
+for queue in pairs(queues) do
+  forget_if_empty(queue)
+end
+return { 'SWEPT', deleted, more and 1 or 0, place }

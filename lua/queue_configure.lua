@@ -1,0 +1,29 @@
+-- queue_configure: set how many jobs of a queue may run, wait, or start in a time, or pause it; then wake who may start more.
+-- uses: core gates queues
+--
+-- ARGV[1]  queue   name of the queue; it is made if need be
+-- ARGV[2..]  fields  name of a field of its hash, value ('' to remove it)
+--
+-- Returns {"GATED"}
+
+local queue = ARGV[1]
+local key = queue_key(queue)
+
+for at = 2, #ARGV, 2 do
+  if ARGV[at + 1] == '' then
+    redis.call('HDEL', key, ARGV[at])
+  else
+    redis.call('HSET', key, ARGV[at], ARGV[at + 1])
+  end
+end
+local gates = redis.call('HMGET', key, 'paused', 'max_running', 'rate_jobs')
+note_gate(queue, gates[1] or gates[2] or gates[3])
+if not gates[3] then
+  redis.call('UNLINK', key .. ':starts')
+end
+redis.call('ZADD', P .. 'queues', '0', queue)
+forget_if_empty(queue)
+if tonumber(redis.call('HGET', key, 'pending') or 0) > 0 then
+  hint(queue)
+end
+return { 'GATED' }

@@ -1,0 +1,55 @@
+-- schedule_advance: move a schedule on without storing jobs: an occurrence that has to wait, was missed, is refused, or comes later.
+-- The script that stores an occurrence's jobs moves its schedule itself (see lib/schedules).
+-- uses: core schedules
+--
+-- ARGV[1]  name       of the schedule
+-- ARGV[2]  version    that the caller has seen
+-- ARGV[3]  kind       `next` or `queued`: which occurrence is meant
+-- ARGV[4]  at         its time as the caller has seen it, ms
+-- ARGV[5]  last       newest of those that were missed, ms; else as `at`
+-- ARGV[6]  following  the next occurrence then, ms; `-` for none
+-- ARGV[7]  what       `hold`: if it has to wait for an earlier one; `missed`; `refused`; or `later`
+-- ARGV[8]  number     how many were missed, or in how many ms to look again
+-- ARGV[9]  text       why it is refused, else ''
+--
+-- Returns {"MOVED"}, or {"OTHERWISE"} when the schedule is not, or no more, as the caller has seen it
+
+local name, version, kind, at, last, following = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local what, number, text = ARGV[7], ARGV[8], ARGV[9]
+
+local function hold(row)
+  if not must_wait(row, kind) then
+    return false
+  end
+  if kind == 'next' then
+    move_on(name, kind, last, following)
+    if row.overlap == 'queue' and not row.queued then
+      redis.call('HSET', schedule_key(name), 'queued', at)
+    else
+      note_run(name, at, 'skipped', '1', '-', '-', '')
+    end
+  end
+  return true
+end
+
+local row = read_schedule(name)
+if not row and redis.call('EXISTS', schedule_key(name)) == 0 then
+  redis.call('ZREM', P .. 'schedules:due', name)
+end
+if not is_due(row, { version = version, kind = kind, at = at }) then
+  return { 'OTHERWISE' }
+end
+if what == 'later' then
+  redis.call('ZADD', P .. 'schedules:due', int(NOW + tonumber(number)), name)
+  return { 'MOVED' }
+end
+if what == 'hold' then
+  if not hold(row) then
+    return { 'OTHERWISE' }
+  end
+else
+  move_on(name, kind, last, following)
+  note_run(name, at, what, number, '-', '-', text)
+end
+look_again(name)
+return { 'MOVED' }

@@ -1,0 +1,64 @@
+-- submission_abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
+-- uses: core unique queues
+--
+-- ARGV[1]  batch    id of the submission
+-- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
+--
+-- Returns {"ABORTED"} when nothing is left of it, {"MORE"} after each chunk but the last, or {"OPEN"} when it must not be given up (any more)
+
+local batch, idle_ms = ARGV[1], tonumber(ARGV[2])
+local batch_key = P .. 'batch:' .. batch
+
+local state = redis.call('HGET', batch_key, 'state')
+local last = tonumber(redis.call('ZSCORE', P .. 'batches', batch) or 0)
+if last > NOW then -- its last call came while the server's clock was ahead: it counts as one of now
+  redis.call('ZADD', P .. 'batches', 'XX', NOW_TEXT, batch)
+  last = NOW
+end
+if state == 'open' or state == 'staging' and NOW - last < idle_ms then
+  return { 'OPEN' }
+elseif state ~= 'staging' and state ~= 'aborted' and redis.call('EXISTS', batch_key) == 1 then
+  return { 'OPEN' } -- it is damaged: it may have been opened
+end
+if state == 'staging' then
+  redis.call('HSET', batch_key, 'state', 'aborted')
+end
+
+-- Give back the unique key that a job was staged with.
+local function free_staged(id)
+  local row = redis.call('HMGET', job_key(id), 'unique', 'run')
+  local unique = parse_unique(row[1])
+  if unique then
+    free_key(unique, id, row[2] or '1')
+  end
+end
+
+local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
+for ids, status in string.gmatch(chunk, '([^\n|]+)|(%a*)[^\n]*') do
+  for id in string.gmatch(ids, '%S+') do
+    if status == '' then -- those that hold something are among these
+      free_staged(id)
+    end
+    redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children',
+      P .. 'array:' .. id .. ':values')
+  end
+end
+-- Nothing of it was admitted: all the room that it had is free again.
+local reserved = redis.call('LPOP', batch_key .. ':reserved') or ''
+for queue, number in string.gmatch(reserved, '(%S+) (%-?%d+)') do
+  count(queue_key(queue), 'reserved', -tonumber(number))
+end
+flush()
+for queue in string.gmatch(reserved, '(%S+) %-?%d+') do
+  forget_if_empty(queue)
+end
+if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
+  return { 'MORE' }
+end
+-- The state stays for a while: a chunk that was delayed must not begin the batch again.
+redis.call('PEXPIRE', batch_key, 3600000)
+redis.call('ZREM', P .. 'batches', batch)
+if state then -- else it was admitted meanwhile, and who asks again is told of it
+  redis.call('UNLINK', P .. 'returned:' .. batch)
+end
+return { 'ABORTED' }

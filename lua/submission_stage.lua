@@ -1,0 +1,172 @@
+-- submission_stage: store one chunk of a large submission, not visible yet.
+-- uses: core timers unique ends edges schedules submissions limits conflicts
+--
+-- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
+-- fields.
+--
+-- ARGV[1]  batch        id of the submission
+-- ARGV[2]  chunk        number of this chunk, from 0
+-- ARGV[3]  workflow     id of the workflow that the jobs make, '' for none
+-- ARGV[4]  key          idempotency key with its scope, '' for none
+-- ARGV[5]  fingerprint  of the request body
+-- ARGV[6]  size         number of jobs in this chunk
+-- ARGV[7]  reserve      queue, number of jobs, queue, … with spaces between: the room that the whole submission needs,
+--                       '' when it was all asked for before
+-- ARGV[8..]  jobs       see lib/submissions; parents before their children
+--
+-- Chunks are stored in their order; EARLY: the one before is not there yet.
+--
+-- Returns {"STAGED"}, {"VALUES", id, …} (see lib/submissions), {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
+-- {"HELD", holder, key} (see lib/conflicts), {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
+
+local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local size, reserve = tonumber(ARGV[6]), ARGV[7]
+local batch_key = P .. 'batch:' .. batch
+
+local before = earlier(key, fingerprint)
+if before then
+  return before
+end
+local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
+  'chunk:' .. tonumber(chunk) - 1))
+if state == 'open' or not state and chunk == '0' and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or was_returned(batch)) then
+  return { 'STORED', 0 } -- this very submission was stored before
+end
+if state and state ~= 'staging' then
+  return { 'CLOSED' }
+end
+if staged then
+  return { 'STAGED' } -- the reply to this very call was lost before
+end
+if chunk ~= '0' and not last then
+  return { 'EARLY' }
+end
+local limits = read_limits()
+if limits.full then
+  return no_memory(limits)
+end
+local sizes = {}
+for queue, number in string.gmatch(reserve, '(%S+) (%d+)') do
+  sizes[queue] = tonumber(number)
+end
+local refused = too_many(limits, sizes)
+if refused then
+  return refused
+end
+made_at = made_at or int(NOW) -- one time for all jobs of the submission
+local parsed = parse_jobs(8, size, tonumber(made_at))
+
+-- Nobody is replaced before it is certain that the submission will be there.
+local function never()
+  return false
+end
+
+local plan, held = meet_holders(parsed, workflow, batch, never)
+if not plan then
+  return held
+end
+
+-- Those that are stored: not a job's further edges, where a holder of its unique key was returned for it.
+local function stored(all)
+  local some = {}
+  for _, job in ipairs(all) do
+    if job.last > job.first or redis.call('EXISTS', job_key(job.id)) == 1 then
+      some[#some + 1] = job
+    end
+  end
+  return some
+end
+
+local jobs = stored(plan.kept)
+local unknown = resolve_parents(jobs, batch)
+if #unknown > 0 then
+  table.insert(unknown, 1, 'UNKNOWN')
+  return unknown
+end
+local missing = without_values(jobs)
+if #missing > 0 then
+  return { 'VALUES', unpack(missing) }
+end
+
+-- Store a job, and note what its admission need not look up: that it is pending, or that it is blocked, as long as
+-- no parent's end changes that.
+local function stage(job, children)
+  local status = job.edges ~= NONE and 'blocked' or ready_state(job)
+  store_job(job, status, made_at, workflow, children, batch)
+  local surely = job.edges == NONE and status == 'pending' or job.waits and not job.broken
+  job.surely = surely and not job.holds and status or ''
+end
+
+local function stage_edges(job)
+  if job.broken then
+    redis.call('HINCRBY', job_key(job.id), 'broken', int(job.broken))
+    redis.call('HSET', job_key(job.id), 'caused_by', job.broken_by.id)
+    redis.call('HSET', batch_key, 'disturbed', '1')
+  end
+end
+
+-- The chunk's part of the work list: a line per run of jobs that are alike, `<id> <id> …|<status> <priority> <queue>`.
+local function lines_of(jobs)
+  local lines, ids, last = {}, {}, nil
+  local function close()
+    lines[#lines + 1] = table.concat(ids, ' ') .. '|' .. last.surely .. ' ' .. last.priority .. ' ' .. last.queue
+  end
+  for _, job in ipairs(jobs) do
+    if last and not (job.surely == last.surely and job.queue == last.queue and job.priority == last.priority) then
+      close()
+      ids = {}
+    end
+    ids[#ids + 1] = job.id
+    last = job
+  end
+  if last then
+    close()
+  end
+  return table.concat(lines, '\n')
+end
+
+-- Give back the room that was reserved for jobs which are not stored.
+local function return_room(all)
+  local freed = {}
+  for _, job in ipairs(all) do
+    if plan.returned[job.id] then
+      freed[job.queue] = (freed[job.queue] or 0) + 1 + tonumber(job.array_size or 0)
+    end
+  end
+  for queue, number in pairs(freed) do
+    redis.call('RPUSH', batch_key .. ':reserved', queue .. ' -' .. int(number))
+    count(queue_key(queue), 'reserved', -number)
+  end
+  flush()
+end
+
+local children, whole = {}, {}
+for _, job in ipairs(jobs) do
+  store_edges(job, children)
+end
+for _, job in ipairs(jobs) do
+  if job.last > job.first then
+    stage(job, children)
+    whole[#whole + 1] = job
+  else
+    stage_edges(job)
+  end
+end
+take_keys(plan)
+store_children(children, jobs)
+redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
+redis.call('ZADD', P .. 'batches', int(NOW), batch)
+if #whole > 0 then
+  redis.call('RPUSH', batch_key .. ':ids', lines_of(whole))
+end
+if reserve ~= '' then
+  redis.call('RPUSH', batch_key .. ':reserved', reserve)
+  for queue, number in pairs(sizes) do
+    count(queue_key(queue), 'reserved', number)
+  end
+  flush()
+end
+if note_returned(plan, batch, key) then
+  return_room(parsed)
+end
+return { 'STAGED' }

@@ -1,0 +1,11 @@
+-- worker_leave: forget a worker that has stopped; one that died is shown as lost.
+-- uses: core
+--
+-- ARGV[1]  worker  name of the worker
+--
+-- Returns {"LEFT"} or {"UNKNOWN"}
+
+local worker = ARGV[1]
+local known = redis.call('ZREM', P .. 'workers', worker)
+redis.call('DEL', P .. 'worker:' .. worker)
+return { known == 1 and 'LEFT' or 'UNKNOWN' }

@@ -1,0 +1,30 @@
+-- workflow_cancel: cancel a workflow: what waits at once, what runs by stopping its command; only its final job still runs.
+-- uses: core timers unique slots concurrency ends edges arrays follows workflows
+--
+-- ARGV[1]  workflow  id of the workflow
+--
+-- Returns {"STOPPED", propagate}, {"FINISHED"} when all its jobs have ended, or {"UNKNOWN"}
+-- propagate: 1 when maintain_propagate has to go on
+
+local workflow = ARGV[1]
+local EDGES = 200
+
+local key = workflow_key(workflow)
+local row = redis.call('HMGET', key, 'size', 'done', 'failed', 'cancelled', 'skipped', 'stopped')
+if not row[1] then
+  return { 'UNKNOWN' }
+end
+local left = tonumber(row[1])
+for i = 2, 5 do
+  left = left - tonumber(row[i] or 0)
+end
+if row[6] ~= 'cancelled' then
+  if left <= 0 then
+    return { 'FINISHED' }
+  end
+  redis.call('HSET', key, 'stopped', 'cancelled')
+  go_on_stopping(workflow, 0)
+end
+local propagating = propagate(EDGES)
+flush()
+return { 'STOPPED', propagating and 1 or 0 }
