@@ -1,10 +1,9 @@
 """What a parent's retry, and a cancel that goes on from it, leave alone: each was a check without a test."""
 
-from array_jobs import array_job, run_all
-from builders import after, claim, finish, jobs, new_job, submit
-from servers import Bench
-from workflows import FAILURE, statuses
-
+from tests.array_jobs import array_job, run_all
+from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.servers import Bench
+from tests.workflows import FAILURE, statuses
 from workron.models import NewJob, When
 from workron.store import Store
 
@@ -58,7 +57,7 @@ async def test_a_cascade_that_begins_while_dependents_are_being_skipped_cancels_
     (root,) = await submit(store, new_job())
     members = jobs(500, depends_on=after(root))
     await submit(store, *members)
-    await store._scripts.cancel(root, "", cascade=False)  # its caller dies here
+    await store._scripts.job_cancel(root, "", cascade=False)  # its caller dies here
     skipped = (await statuses(store, *members)).count("skipped")
     assert 0 < skipped < 500
     await store.cancel(root, cascade=True)
