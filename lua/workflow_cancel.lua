@@ -23,6 +23,7 @@ if row[6] ~= 'cancelled' then
     return { 'FINISHED' }
   end
   redis.call('HSET', key, 'stopped', 'cancelled')
+  redis.call('HDEL', key, 'stopped_by')
   go_on_stopping(workflow, 0)
 end
 local propagating = propagate(EDGES)

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import ssl
 import struct
 import subprocess
 import sys
@@ -105,6 +106,8 @@ class Call:
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
+    port: int
+    """The port of the caller: the same for all requests of one connection."""
     at: float = field(default_factory=time.monotonic)
 
 
@@ -148,6 +151,11 @@ class ScriptedApi:
         left = list(answers)
         self.answer = lambda _: left.pop(0) if len(left) > 1 else left[0]
 
+    def secure(self, context: ssl.SSLContext) -> None:
+        """Speak TLS."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = self.url.replace("http://", "https://")
+
     @contextmanager
     def serving(self) -> Iterator["ScriptedApi"]:
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -170,7 +178,9 @@ class ScriptedApi:
                 body = json.loads(self.rfile.read(length)) if length else None
                 parts = urlsplit(self.path)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                call = Call(self.command, parts.path, dict(parse_qsl(parts.query)), headers, body)
+                call = Call(
+                    self.command, parts.path, dict(parse_qsl(parts.query)), headers, body, self.client_address[1]
+                )
                 api.calls.append(call)
                 self.respond(api.answer(call))
 

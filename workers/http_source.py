@@ -16,7 +16,8 @@ from urllib.parse import quote, urlencode
 import httpx2
 import orjson
 
-from workron.client.transport import cause_of, is_loopback
+from workron.client.connection import is_loopback
+from workron.client.transport import cause_of
 from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, WorkronError
 from workron.models import (
     Beat,

@@ -179,7 +179,7 @@ end
 -- A task runs again: so does its array.
 local function reopen_array(head)
   redis.call('HSET', job_key(head.id), 'status', 'blocked', 'run', int(head.run + 1))
-  redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancel_requested_at')
+  redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancelled_with', 'cancel_requested_at')
   move(head, 'blocked')
   push_propagate(head)
 end

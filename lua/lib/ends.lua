@@ -106,8 +106,11 @@ local function conclude(job, outcome, delay_ms)
     outcome.reason = 'cancelled'
     end_job(job, 'cancelled', outcome)
   elseif expired_at(job) then
-    local said = string.gsub(outcome.error or '', '^cancelled', '', 1)
-    outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (said ~= '' and '\n' .. said or '')
+    local error = outcome.error or ''
+    if outcome.reason == 'cancelled' then -- the first line says that its worker was asked to stop it
+      error = string.match(error, '\n(.*)$') or ''
+    end
+    outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (error ~= '' and '\n' .. error or '')
     end_job(job, 'failed', outcome)
   elseif not outcome.reason then
     end_job(job, 'done', outcome)
@@ -158,8 +161,8 @@ local function leave_list(job, longest)
   end
 end
 
--- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by`: of many that are
--- cancelled together, why (`error`, `caused_by`).
+-- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by`: why, where that is not
+-- the job's own cancel: `error`, and of jobs that are cancelled together `caused_by` and `with` (see workflows).
 local function cancel(job, by)
   if job.status == 'running' then
     if not job.cancel_requested_at then
@@ -172,9 +175,12 @@ local function cancel(job, by)
   if job.status == 'pending' then
     leave_list(job, by and SHORT_LIST_OF_MANY or SHORT_LIST)
   end
-  redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
   by = by or {}
   by.reason = 'cancelled'
+  redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+  if by.with then
+    redis.call('HSET', job_key(job.id), 'cancelled_with', by.with)
+  end
   end_job(job, 'cancelled', by)
   return false
 end
@@ -190,7 +196,7 @@ local function start_again(job)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'reason', 'exit_code', 'signal', 'error', 'fence', 'worker', 'started_at', 'finished_at',
-    'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by')
+    'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by', 'cancelled_with')
   job.run_at = nil
   job.restarted = true
   local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1

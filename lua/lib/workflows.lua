@@ -1,8 +1,8 @@
 -- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
 --
 -- workflow:<id> (HASH) has beside its counts: `holds` (letters of its jobs), `on_failure`, `final` (id of that job),
--- `stopped` (`cancelled`, or `failed <job>`), and `stop_at`: the place in its list of jobs that the stop has come to,
--- while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
+-- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop
+-- has come to, while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
 -- A job from which a cancel goes on to its dependents has `cascade`: a number of that cancel, and the next edge, or follower
 -- (`-`: all were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
@@ -45,20 +45,20 @@ local function stop_job(id, how, cause)
     return
   end
   if how == 'cancelled' then
-    cancel_any(job, { error = 'cancelled with its workflow' })
+    cancel_any(job, { with = 'workflow', error = 'cancelled with its workflow' })
   elseif job.status ~= 'running' and not (is_array(job) and array_row(id).started) then
-    cancel(job, { caused_by = cause, error = 'cancelled: ' .. cause .. ' has failed, which stops the workflow' })
+    local error = 'cancelled: ' .. cause .. ' has failed, which stops the workflow'
+    cancel(job, { with = 'failure', caused_by = cause, error = error })
   end
 end
 
 -- Cancel the next jobs of a stopped workflow; returns how many were looked at, and whether they were the last.
 function WALKS.workflow(workflow, budget)
   local key, limit = workflow_key(workflow), math.min(budget, STEP)
-  local stopped, at, final = unpack(redis.call('HMGET', key, 'stopped', 'stop_at', 'final'))
-  if not stopped or not at then
+  local how, cause, at, final = unpack(redis.call('HMGET', key, 'stopped', 'stopped_by', 'stop_at', 'final'))
+  if not how or not at then
     return 1, true
   end
-  local how, cause = string.match(stopped, '^(%a+) ?(.*)$')
   local ids = redis.call('LRANGE', key .. ':jobs', at, int(tonumber(at) + limit - 1))
   for _, id in ipairs(ids) do
     if id ~= final and not pcall(stop_job, id, how, cause) then
@@ -99,7 +99,8 @@ local function cascade_to(id, parent, token)
     push_cascade(job, token) -- before its own edges are visited: they would skip what is to be cancelled
   end
   if not TERMINAL[job.status] then
-    cancel_any(job, { caused_by = parent, error = 'cancelled with ' .. parent .. ', on which it depends' })
+    local error = 'cancelled with ' .. parent .. ', on which it depends'
+    cancel_any(job, { with = 'dependency', caused_by = parent, error = error })
   end
 end
 
@@ -161,7 +162,8 @@ function HOLDERS.w(job, from, to)
     stirred[workflow] = stirred[workflow] or 'ended'
     local key = workflow_key(workflow)
     if to == 'failed' and redis.call('HGET', key, 'on_failure') == 'stop'
-      and redis.call('HSETNX', key, 'stopped', 'failed ' .. job.id) == 1 then
+      and redis.call('HSETNX', key, 'stopped', 'failed') == 1 then
+      redis.call('HSET', key, 'stopped_by', job.id)
       go_on_stopping(workflow, 0)
     end
   elseif TERMINAL[from] then
@@ -224,7 +226,7 @@ end
 -- What a further run of one of its jobs means for a stop that has come to its end: the workflow goes on.
 function resume_workflow(job)
   if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
-    redis.call('HDEL', workflow_key(job.workflow), 'stopped')
+    redis.call('HDEL', workflow_key(job.workflow), 'stopped', 'stopped_by')
   end
 end
 

@@ -182,7 +182,9 @@ class Transitions:
         if job.cancel_requested_at is not None:
             self._end(job, "cancelled", **outcome | {"reason": "cancelled"})
         elif job.expired_at is not None:
-            said = (outcome.get("error") or "").removeprefix("cancelled")
+            said = outcome.get("error") or ""
+            if outcome.get("reason") == "cancelled":
+                said = said.partition("\n")[2]
             told = "expired: not done by its deadline" + (f"\n{said}" if said else "")
             self._end(job, "failed", **outcome | {"reason": "expired", "error": told})
         elif outcome.get("reason") is None:

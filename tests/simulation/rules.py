@@ -102,7 +102,7 @@ class Rules:
     def _cascades(self, job_id: str, row: Row) -> Iterator[str]:
         for parent, _ in _edges(row):
             its = self._get(self._keys.job(parent))
-            goes_on = b"cascade" in its or _text(its, b"error").startswith("cancelled with ")
+            goes_on = b"cascade" in its or its.get(b"cancelled_with") in (b"workflow", b"dependency")
             was_there = int(_text(row, b"created_at", "0")) <= int(_text(its, b"finished_at", "0"))
             if its.get(b"status") == b"cancelled" and goes_on and was_there and row.get(b"run", b"1") == b"1":
                 yield f"{job_id} was started after {parent} was cancelled with all that depends on it"

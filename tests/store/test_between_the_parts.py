@@ -35,6 +35,16 @@ async def submit_unadmitted(
         await store.submit(members, as_workflow=as_workflow)
 
 
+async def test_a_job_that_is_cancelled_before_its_admission_stays_cancelled(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = jobs(2)
+    await submit_unadmitted(store, monkeypatch, [one, other])
+    await store.cancel(other.id)
+    await store.upkeep.tidy()
+    assert await statuses(store, one, other) == ["pending", "cancelled"]
+
+
 async def test_an_array_that_was_cancelled_before_its_admission_did_not_run_when_retried(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

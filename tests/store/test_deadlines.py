@@ -115,6 +115,26 @@ async def test_a_deadline_is_for_all_attempts_together_and_keeps_how_the_last_on
     assert 1 < job.attempts < 100
 
 
+@pytest.mark.parametrize(
+    ("outcome", "kept"),
+    [
+        (Outcome(Reason.EXIT_CODE, exit_code=3, error="cancelled by the customer"), "\ncancelled by the customer"),
+        (Outcome(Reason.CANCELLED, signal=15, error="cancelled\ncancelled 7 of 9 orders"), "\ncancelled 7 of 9 orders"),
+        (Outcome(Reason.CANCELLED, signal=15, error="cancelled"), ""),
+    ],
+)
+async def test_an_error_that_begins_with_cancelled_lost_that_word_after_a_deadline(
+    bench: Bench, outcome: Outcome, kept: str
+) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(deadline=Moment(after_ms=3_600_000)))
+    (got,) = await claim(store)
+    await bench.client.hset(bench.keys.job(job_id), "expired_at", 1)
+    await finish(store, got, outcome)
+    job = await store.job(job_id)
+    assert (job.reason, job.error) == (Reason.EXPIRED, f"expired: not done by its deadline{kept}")
+
+
 @pytest.mark.parametrize("outcome", [Outcome(None, exit_code=0), FAILURE, Outcome(Reason.CANCELLED, signal=15)])
 async def test_a_running_job_is_stopped_at_its_deadline_and_every_end_is_failed(store: Store, outcome: Outcome) -> None:
     (job_id,) = await submit(store, new_job(deadline=SOON))

@@ -1,8 +1,9 @@
 """Why jobs of workflows, and those that were cancelled with others, are where they are."""
 
 from tests.builders import after, claim, finish, jobs, submit
+from tests.servers import Bench
 from tests.workflows import FAILURE, start
-from workron.models import OnFailure
+from workron.models import NewJob, OnFailure, Together
 from workron.store import Store
 
 
@@ -42,3 +43,27 @@ async def test_a_job_that_was_cancelled_with_another_names_it(store: Store) -> N
     await store.cancel(a.id, cascade=True)
     assert f"job {a.id}, on which it depends" in (await store.explain(b.id)).sentence
     assert (await store.explain(a.id)).sentence.startswith("It was cancelled, before it had started")
+
+
+async def test_why_a_job_was_cancelled_does_not_depend_on_the_words_of_its_error(bench: Bench) -> None:
+    """An explanation was chosen by the English of the stored text."""
+    store = bench.store()
+
+    async def told(job: NewJob) -> tuple[Together | None, str]:
+        await bench.client.hset(bench.keys.job(job.id), "error", "reworded")
+        return (await store.job(job.id)).cancelled_with, (await store.explain(job.id)).sentence
+
+    a, b = jobs(2, max_attempts=1)
+    await start(store, a, b, on_failure=OnFailure.STOP)
+    await finish(store, *(await claim(store)), FAILURE)
+    cause, sentence = await told(b)
+    assert (cause, f"job {a.id}, which has failed and stops the workflow" in sentence) == (Together.FAILURE, True)
+    (alone,) = jobs(1)
+    workflow = await start(store, alone)
+    await store.cancel_workflow(workflow)
+    cause, sentence = await told(alone)
+    assert (cause, f"cancelled with its workflow {workflow}" in sentence) == (Together.WORKFLOW, True)
+    await store.retry(alone.id)
+    assert (await store.job(alone.id)).cancelled_with is None
+    await store.cancel(alone.id)
+    assert (await told(alone))[1].startswith("It was cancelled, before it had started")

@@ -36,6 +36,15 @@ async def test_finishing_after_the_lease_was_reaped_is_refused(store: Store) -> 
     assert (await store.job(job_id)).status is Status.DONE
 
 
+async def test_finishing_after_the_loss_of_the_last_attempt_is_refused(store: Store) -> None:
+    """It would be answered as recorded: its worker would believe that what it brings is kept."""
+    (job_id,) = await submit(store, new_job(max_attempts=1))
+    (got,) = await claim(store)
+    await reap_all(store)
+    assert (await finish(store, got)).verdict is Verdict.LEASE_LOST
+    assert (await store.job(job_id)).status is Status.FAILED
+
+
 async def test_a_job_that_loses_every_worker_fails_as_worker_lost(store: Store) -> None:
     (job_id,) = await submit(store, new_job(max_attempts=2))
     for _ in range(2):

@@ -52,7 +52,7 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether the API runs on this machine."""
-        from workron.client.transport import is_loopback
+        from workron.client.connection import is_loopback
 
         return is_loopback(self.url)
 

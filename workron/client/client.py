@@ -14,7 +14,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import quote
 
 from workron.client.documents import (
@@ -34,7 +34,9 @@ from workron.client.documents import (
 )
 from workron.client.transport import ANSWER_S, PATIENCE_S, Transport
 from workron.errors import ApiProblem, InvalidRequest, NotFound
-from workron.models.output_stream import Event
+
+if TYPE_CHECKING:
+    from workron.models.output_stream import Event
 
 PAGE: Final = 1000
 
@@ -156,7 +158,7 @@ class Client:
         """Yield the present output of the latest attempt."""
         return self._transport.stream(_path("jobs", job_id, "output"))
 
-    def follow_output(self, job_id: str, position: str | None = None) -> Iterator[Event]:
+    def follow_output(self, job_id: str, position: str | None = None) -> "Iterator[Event]":
         """Yield output as it is written, from the position of an event on; `0:0`: all stored output.
 
         Without one it begins with the latest attempt. If the last event is not the end, the stream broke off and
@@ -187,8 +189,8 @@ class Client:
     def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
         """Change the settings of a queue; the body is that of `PATCH /queues/{queue}`."""
         sent = {"Content-Type": "application/json"}
-        content = _encode(change)
-        return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), content=content, headers=sent))
+        body = _encode(change)
+        return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), body=body, headers=sent))
 
     def act_on_queue(self, action: str, queue: str) -> QueueDoc:
         """Pause or resume a queue."""
@@ -211,7 +213,7 @@ class Client:
         """Create or replace a schedule; the body is that of `PUT /schedules/{name}`."""
         sent = {"Content-Type": "application/json"}
         path = _schedule_path(name)
-        return cast(ScheduleDoc, self._transport.document("PUT", path, content=_encode(schedule), headers=sent))
+        return cast(ScheduleDoc, self._transport.document("PUT", path, body=_encode(schedule), headers=sent))
 
     def schedules(self) -> Iterator[ScheduleSummaryDoc]:
         """Yield all schedules by name, without their jobs and runs."""
@@ -284,7 +286,7 @@ class Client:
     def _get(
         self, path: str, params: Mapping[str, str | Sequence[str]] | None = None, *, timeout_s: float = ANSWER_S
     ) -> Any:
-        return self._transport.document("GET", path, params=params, timeout=timeout_s)
+        return self._transport.document("GET", path, params=params, timeout_s=timeout_s)
 
     def _pages(self, path: str) -> Iterator[Any]:
         """Yield the items of all pages of a list."""
@@ -298,7 +300,7 @@ class Client:
 
     def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         sent = {"Content-Type": "application/json", **(headers or {})}
-        return self._transport.document("POST", path, content=_encode(body), headers=sent)
+        return self._transport.document("POST", path, body=_encode(body), headers=sent)
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

@@ -1,19 +1,19 @@
 """A client's transport: retries requests through an outage, turns error responses into exceptions."""
 
+import json
 import math
-import random
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from ipaddress import ip_address
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from socket import gaierror
+from ssl import SSLError
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
-import httpx2
-
+from workron.client.connection import Request, Response, Server, TransportError
 from workron.errors import ApiProblem, ApiUnreachable, WorkronError
-from workron.models.output_stream import CONTENT_TYPE, Event, read_events
+
+if TYPE_CHECKING:
+    from workron.models.output_stream import Event
 
 PATIENCE_S: Final = 60.0
 ANSWER_S: Final = 30.0
@@ -23,15 +23,6 @@ _SILENCE_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _AWAY: Final = frozenset({429, 502, 503, 504})
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether this URL points to this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _TryFailedError(Exception):
@@ -55,61 +46,62 @@ class Transport:
         self._room_patience_s = room_patience_s
         self._key = key
         self._notify = notify
-        self._http = httpx2.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=ANSWER_S,
-            # Certificates take 70 ms to load, and plain http needs none.
-            verify=self.url.startswith("https:"),
-            # A proxy named in the environment can't reach what listens on this machine.
-            trust_env=not is_loopback(self.url),
-        )
+        self._server = Server(self.url, key)
 
     def close(self) -> None:
-        self._http.close()
+        self._server.close()
 
-    def document(self, method: str, path: str, **parts: Any) -> Any:
+    def document(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | Sequence[str]] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
         """Return the JSON document of the response, None for 204."""
-        response = self._send(self._http.build_request(method, path, **parts))
-        if response.status_code == 204:
+        response, data = self._send(Request(method, _target(path, params), timeout_s, headers or {}, body))
+        if response.status == 204:
             return None
         try:
-            return response.json()
+            return json.loads(data)
         except ValueError:
             raise self._not_ours(response) from None
 
     def stream(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of the response as they arrive."""
-        response = self._send(self._http.build_request("GET", path), stream=True)
+        response, _ = self._send(Request("GET", path, ANSWER_S), stream=True)
         try:
-            yield from response.iter_bytes()
-        except httpx2.TransportError as error:
+            yield from response.chunks()
+        except TransportError as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
 
-    def events(self, path: str, params: Mapping[str, str]) -> Iterator[Event]:
+    def events(self, path: str, params: Mapping[str, str]) -> "Iterator[Event]":
         """Yield the events of the response as they arrive; a broken stream ends quietly."""
-        headers, timeout = {"Accept": CONTENT_TYPE}, httpx2.Timeout(ANSWER_S, read=_SILENCE_S)
-        asking = self._http.build_request("GET", path, params=params, headers=headers, timeout=timeout)
-        response = self._send(asking, stream=True)
+        from workron.models.output_stream import CONTENT_TYPE, read_events
+
+        request = Request("GET", _target(path, params), _SILENCE_S, {"Accept": CONTENT_TYPE})
+        response, _ = self._send(request, stream=True)
         try:
-            if not response.headers.get("content-type", "").startswith(CONTENT_TYPE):
+            if not response.content_type.startswith(CONTENT_TYPE):
                 raise self._not_ours(response)
-            yield from read_events(response.iter_bytes())
+            yield from read_events(response.chunks())
+        except TransportError:
+            return
         except (ValueError, KeyError, TypeError) as error:
             raise self._not_ours(response) from error
-        except httpx2.TransportError:
-            return
         finally:
             response.close()
 
-    def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
-        """Send until there is a response or patience ends; raise error responses."""
+    def _send(self, request: Request, *, stream: bool = False) -> tuple[Response, bytes]:
+        """Return the response and its body (empty for a stream), retried until patience ends; raise error responses."""
         began_at, backoff_s, told = time.monotonic(), _FIRST_PAUSE_S, ""
         while True:
             try:
-                response = self._try(request, stream=stream)
+                answer = self._try(request, stream=stream)
             except _TryFailedError as failure:
                 patience_s = self._room_patience_s if _is_full(failure.error) else self.patience_s
                 pause_s = _jittered(backoff_s, failure.pause_s)
@@ -123,29 +115,27 @@ class Transport:
             else:
                 if told:
                     self._notify(told)
-                return response
+                return answer
 
-    def _try(self, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
+    def _try(self, request: Request, *, stream: bool) -> tuple[Response, bytes]:
         try:
-            response = self._http.send(request, stream=stream)
-            if not response.is_success:
-                response.read()
-        except httpx2.TransportError as error:
+            response = self._server.send(request)
+            good = response.status // 100 == 2
+            data = b"" if good and stream else response.read()
+        except TransportError as error:
             raise _TryFailedError(self._unreachable(error), final=_is_final(error)) from error
-        if response.is_success:
-            return response
-        problem = self._problem(response)
-        if response.status_code in _AWAY:
+        if good:
+            return response, data
+        problem = self._problem(response, data)
+        if response.status in _AWAY:
             raise _TryFailedError(problem, pause_s=_retry_after_s(response), final=_never_fits(problem))
         raise problem
 
-    def _problem(self, response: httpx2.Response) -> WorkronError:
-        if response.headers.get("content-type", "").startswith("application/problem+json"):
-            return self._unauthorized() if response.status_code == 401 else _decode_problem(response)
-        if response.status_code in _AWAY:
-            return ApiUnreachable(
-                f"can't reach the API at {self.url}: answered {response.status_code} {response.reason_phrase}"
-            )
+    def _problem(self, response: Response, data: bytes) -> WorkronError:
+        if response.content_type.startswith("application/problem+json"):
+            return self._unauthorized() if response.status == 401 else _decode_problem(response, data)
+        if response.status in _AWAY:
+            return ApiUnreachable(f"can't reach the API at {self.url}: answered {response.status} {response.reason}")
         return self._not_ours(response)
 
     def _unauthorized(self) -> ApiProblem:
@@ -156,15 +146,15 @@ class Transport:
         )
         return ApiProblem(f"the API at {self.url} {wrong}", status=401, slug="unauthorized")
 
-    def _not_ours(self, response: httpx2.Response) -> ApiProblem:
-        kind = response.headers.get("content-type", "no content type")
+    def _not_ours(self, response: Response) -> ApiProblem:
+        kind = response.content_type or "no content type"
         return ApiProblem(
-            f"{self.url} does not answer like a Workron API: {response.status_code} {response.reason_phrase}, {kind}",
-            status=response.status_code,
+            f"{self.url} does not answer like a Workron API: {response.status} {response.reason}, {kind}",
+            status=response.status,
             slug="",
         )
 
-    def _unreachable(self, error: httpx2.TransportError) -> ApiUnreachable:
+    def _unreachable(self, error: BaseException) -> ApiUnreachable:
         return ApiUnreachable(f"can't reach the API at {self.url}: {cause_of(error)}")
 
     def _notices(self, error: WorkronError) -> tuple[str, str]:
@@ -176,6 +166,8 @@ class Transport:
 
 def _jittered(backoff_s: float, retry_after_s: float | None) -> float:
     """Return the pause before a retry: at least what the API asks for, with jitter."""
+    import random
+
     if retry_after_s is None:
         return backoff_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
     return retry_after_s * random.uniform(1.0, 1.2)  # noqa: S311 - jitter, not a secret
@@ -198,10 +190,8 @@ def _never_fits(error: WorkronError) -> bool:
 
 
 def _is_final(error: BaseException) -> bool:
-    """Return whether a retry is pointless: unknown host, certificate rejected, invalid URL."""
-    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
-        return True
-    return any(isinstance(cause, (socket.gaierror, ssl.SSLError)) for cause in _chain(error))
+    """Return whether a retry is pointless: unknown host, certificate rejected."""
+    return any(isinstance(cause, (gaierror, SSLError)) for cause in _chain(error))
 
 
 def cause_of(error: BaseException) -> str:
@@ -218,20 +208,24 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _retry_after_s(response: httpx2.Response) -> float | None:
-    value = response.headers.get("retry-after", "")
+def _retry_after_s(response: Response) -> float | None:
+    value = response.header("retry-after")
     return float(value) if value.isdecimal() else None
 
 
-def _decode_problem(response: httpx2.Response) -> ApiProblem:
+def _target(path: str, params: Mapping[str, str | Sequence[str]] | None) -> str:
+    return f"{path}?{urlencode(params, doseq=True)}" if params else path
+
+
+def _decode_problem(response: Response, data: bytes) -> ApiProblem:
     """Return the error of the response in one line; field errors with their location."""
-    document = response.json()
+    document = json.loads(data)
     slug = str(document.get("type", "")).rpartition("/")[2]
-    message = str(document.get("detail") or document.get("title") or response.reason_phrase)
+    message = str(document.get("detail") or document.get("title") or response.reason)
     errors = document.get("errors")
     if errors:
         message = "; ".join(f"{_field(error['loc'])}: {error['msg']}" for error in errors)
-    return ApiProblem(message, status=response.status_code, slug=slug, members=document)
+    return ApiProblem(message, status=response.status, slug=slug, members=document)
 
 
 def _field(location: list[str | int]) -> str:

@@ -1,6 +1,5 @@
 """Whether what is counted of queues, workflows and concurrency keys is the number of their jobs."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -10,12 +9,13 @@ from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import INDEXED, LIVE, STATUSES, TERMINAL, Row, number_of, refill, row_of
 from workron.doctor.reading import Reader
 from workron.doctor.tally import Tally
+from workron.models import Stopped
 from workron.redis.keys import Keys
 
 _MANY: Final = 200
 """Concurrency keys of a queue, of which more are not looked at in one moment."""
 _MOST_QUEUES: Final = 1000
-_WORKFLOW: Final = ("size", "final", "stop_at", "stopped", *STATUSES)
+_WORKFLOW: Final = ("size", "final", "stop_at", "stopped", "stopped_by", *STATUSES)
 
 
 class Counts:
@@ -140,7 +140,9 @@ class Counts:
 
 
 def _is_stop(said: Row) -> bool:
-    return number_of(said["stop_at"]) is not None and bool(re.fullmatch(r"[a-z]+ ?\w*", said.get("stopped", "")))
+    stopped = said.get("stopped")
+    whole = stopped == Stopped.CANCELLED or (stopped == Stopped.FAILED and "stopped_by" in said)
+    return whole and number_of(said["stop_at"]) is not None
 
 
 def _differences(about: str, key: str, said: Row, right: Mapping[str, int], *also: Ask) -> Iterator[Fault]:

@@ -78,7 +78,7 @@ class Outcome:
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
-    """Error message with the end of the output; at most 4 KiB."""
+    """A line that says how the attempt ended, and the end of the output; at most 4 KiB."""
     retry_after_ms: int | None = None
     """Delay before the next attempt, as requested by the command."""
     result: str | None = None

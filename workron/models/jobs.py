@@ -50,6 +50,16 @@ class Reason(StrEnum):
     SPAWN = "spawn"
 
 
+class Together(StrEnum):
+    """With what a job was cancelled, if that was not by a cancel of its own."""
+
+    WORKFLOW = "workflow"
+    FAILURE = "failure"
+    """The job in `caused_by` has failed, and with that its workflow was stopped."""
+    DEPENDENCY = "dependency"
+    """The job in `caused_by`, on which it depends, was cancelled with all its dependents."""
+
+
 class When(StrEnum):
     """Which final status of the parent satisfies an edge."""
 
@@ -240,6 +250,7 @@ class Job:
     """In a page of jobs only the first ones."""
     dependency_count: int
     caused_by: str | None
+    cancelled_with: Together | None
     workflow: str | None
     final: bool
 

@@ -23,6 +23,7 @@ from workron.models import (
     Reason,
     Status,
     Task,
+    Together,
     Unique,
     Until,
     When,
@@ -129,7 +130,7 @@ def job(
     value: str | None = None,
 ) -> Job:
     """Return a job; `heartbeat` is its key's value (`<worker> <fence> <ms> <lease_ms>`), `parents` their statuses."""
-    reason = text(fields.get("reason"))
+    reason, cancelled_with = text(fields.get("reason")), text(fields.get("cancelled_with"))
     dependencies = tuple(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
     )
@@ -176,6 +177,7 @@ def job(
         dependencies=dependencies,
         dependency_count=number(fields.get("dependency_count")) or len(dependencies),
         caused_by=text(fields.get("caused_by")),
+        cancelled_with=Together(cancelled_with) if cancelled_with else None,
         workflow=text(fields.get("workflow")),
         final="final" in fields,
     )

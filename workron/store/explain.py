@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workron.durations import format_duration
-from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, When
+from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, Together, When
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.store.reader import Reader
@@ -205,10 +205,10 @@ def _cancelled(job: Job, facts: dict[str, Any]) -> Explanation:
     why = "It was cancelled"
     if job.caused_by is not None:
         facts["caused_by"] = [job.caused_by]
-        stopped = "which stops the workflow" in (job.error or "")
-        what = "which has failed and stops the workflow" if stopped else "on which it depends"
+        failed = job.cancelled_with is Together.FAILURE
+        what = "which has failed and stops the workflow" if failed else "on which it depends"
         why = f"It was cancelled because of job {job.caused_by}, {what}"
-    elif job.workflow is not None and (job.error or "").startswith("cancelled with its workflow"):
+    elif job.cancelled_with is Together.WORKFLOW:
         facts["workflow"] = job.workflow
         why = f"It was cancelled with its workflow {job.workflow}"
     return Explanation(job, f"{why}{ran}; workron retry {job.id} runs it again.", facts)

@@ -245,7 +245,7 @@ class Reader:
         if "created_at" not in row:
             raise NotFound("workflow", workflow)
         name = decode.text(row["name"]) or None
-        how, _, cause = (decode.text(row.get("stopped")) or "").partition(" ")
+        how = decode.text(row.get("stopped"))
         return Workflow(
             workflow,
             name,
@@ -254,7 +254,7 @@ class Reader:
             decode.counts(row),
             on_failure=OnFailure(decode.text(row.get("on_failure")) or OnFailure.CONTINUE),
             stopped=Stopped(how) if how else None,
-            stopped_by=cause or None,
+            stopped_by=decode.text(row.get("stopped_by")),
             final=decode.text(row.get("final")),
             holds=decode.text(row.get("holds")) or "",
             key=decode.text(row.get("key")),
