@@ -1,5 +1,5 @@
 -- array_advance: go on with an array: make tasks that may start by now, and do with every one what was asked of all.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+-- uses: edges arrays tasks
 --
 -- ARGV[1]  id     of the array's job
 -- ARGV[2]  limit  most tasks to look at, 1..100

@@ -1,5 +1,4 @@
 -- array_discard: forget the values of arrays that were not stored after all.
--- uses: core
 --
 -- ARGV[1..]  ids  id of a job; one that is stored keeps its values
 --

@@ -1,5 +1,5 @@
 -- array_tasks: cancel some of an array's tasks, or run them again.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+-- uses: unique edges arrays tasks
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry

@@ -1,5 +1,4 @@
 -- array_values: store the next values of an array, which its submission has asked for, before it is made again.
--- uses: core
 --
 -- ARGV[1]  id       of the job
 -- ARGV[2]  offset   how many were stored before

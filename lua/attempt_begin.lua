@@ -1,5 +1,4 @@
 -- attempt_begin: the command of a suspect starts now: from here on its worker is lost with it, not just beside it.
--- uses: core
 --
 -- ARGV[1]  id     the job
 -- ARGV[2]  fence  of the attempt

@@ -1,5 +1,5 @@
 -- attempt_claim: move up to `limit` pending jobs to running, leased to one worker.
--- uses: core history timers unique slots concurrency ends arrays follows workflows gates expiry rows claims
+-- uses: claims
 --
 -- ARGV[1]  worker    name of the worker
 -- ARGV[2]  request   `<incarnation>:<counter>`, growing once it has got claims: a repeat gets the same, with a new lease

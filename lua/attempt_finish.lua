@@ -1,5 +1,5 @@
 -- attempt_finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: core history timers unique slots concurrency ends edges arrays follows workflows gates expiry rows claims outputs retries unfenced
+-- uses: ends edges expiry claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --

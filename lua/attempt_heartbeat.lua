@@ -1,5 +1,5 @@
 -- attempt_heartbeat: a worker proves that it lives, and renews the leases of all it runs.
--- uses: core timers unfenced
+-- uses: timers unfenced
 --
 -- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
 -- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms: whoever ignores these is ended

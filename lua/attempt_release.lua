@@ -1,5 +1,5 @@
 -- attempt_release: give running jobs back unfinished (drain, undelivered claim), at the head of their list.
--- uses: core timers unique slots concurrency ends arrays follows workflows unfenced
+-- uses: jobs ends unfenced
 --
 -- The attempt is refunded, at most 10 times per job. A job whose cancel was accepted ends `cancelled`.
 --

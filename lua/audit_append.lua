@@ -1,5 +1,4 @@
 -- audit_append: write down what people have done through the API; the oldest entries go.
--- uses: core
 --
 -- ARGV[1]  most  entries to keep, about
 -- ARGV[2..]  entries  ms since then, id of the key, its name, operation, what it was done to, HTTP status, client's address

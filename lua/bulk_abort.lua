@@ -1,5 +1,4 @@
 -- bulk_abort: end a bulk action where it is. What it has done stays done.
--- uses: core
 --
 -- ARGV[1]  id       of the action
 -- ARGV[2]  keep_ms  how long it is shown, ms

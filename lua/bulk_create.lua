@@ -1,5 +1,4 @@
 -- bulk_create: store a bulk action, for reapers to work off.
--- uses: core
 --
 -- What it goes over stands in `action:<id>:sources`, in order: names of indexes.
 --

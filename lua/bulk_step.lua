@@ -1,5 +1,5 @@
 -- bulk_step: do the next step of a bulk action: look at some jobs, do with those that match what is asked, and note how far it is.
--- uses: core places timers unique slots concurrency ends edges arrays follows workflows tasks queues deletion steer
+-- uses: places queues steer
 --
 -- All of a step is one script, so that whoever dies leaves an action that anyone can go on with. The lease only spares
 -- Redis from reapers that work at one action all at once.

@@ -1,5 +1,5 @@
 -- doctor_rebuild: hold up all other calls that change something, and write what was found to be missing or wrong.
--- uses: core together
+-- uses: together
 --
 -- `rebuilding` in meta says who does it, and until when the others are held up. Should a rebuild die, they go on then: each
 -- command that it has written was right by itself.

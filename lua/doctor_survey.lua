@@ -1,5 +1,5 @@
 -- doctor_survey: answer commands that read, as of one moment, and tell which jobs have moved since another one.
--- uses: core together
+-- uses: together
 --
 -- Who goes over all jobs in pages, and gets with each page those that have moved meanwhile, knows at each page how many jobs
 -- there are in each state, exactly, while all goes on (see workron/doctor/tally.py).

@@ -1,5 +1,5 @@
 -- job_cancel: end a job that waits, or have the command of a running one stopped.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows
+-- uses: ends edges arrays workflows
 --
 -- ARGV[1]  id       of the job
 -- ARGV[2]  run      the run that the caller saw, '' for the present one

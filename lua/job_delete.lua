@@ -1,5 +1,5 @@
 -- job_delete: forget a finished job with all that is stored of it; the tasks of an array first, step by step.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks queues deletion steer
+-- uses: queues edges deletion steer
 --
 -- ARGV[1]  id  of the job
 --

@@ -1,5 +1,5 @@
 -- job_output: read what the attempts of a job have written behind a position.
--- uses: core outputs
+-- uses: outputs
 --
 -- ARGV[1]  id      of the job
 -- ARGV[2]  fence   of the attempt that the position is in, 0: before the first one that is kept, '': the latest one

@@ -1,5 +1,5 @@
 -- job_parents: read how the jobs ended that one depends on, with their results.
--- uses: core timers unique ends arrays
+-- uses: arrays
 --
 -- ARGV[1]  id     of the job
 -- ARGV[2]  from   where to go on in its list of dependencies, as the last call answered; 1 at first

@@ -1,5 +1,5 @@
 -- job_retry: start a new run of a job that failed or was cancelled, and re-arm the dependents skipped because of it.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows tasks
+-- uses: unique edges arrays tasks
 --
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the present one

@@ -1,5 +1,4 @@
 -- job_show: read the hashes of some jobs, as many as fit into one answer.
--- uses: core
 --
 -- ARGV[1]  room  bytes of fields and values: behind the job with which they are used up no other is read
 -- ARGV[2..]  ids  of the jobs

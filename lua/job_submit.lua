@@ -1,5 +1,5 @@
 -- job_submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
--- uses: core history timers unique slots concurrency ends edges arrays follows workflows expiry schedules submissions limits conflicts
+-- uses: ends edges arrays submissions limits conflicts
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,

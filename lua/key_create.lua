@@ -1,5 +1,4 @@
 -- key_create: store an API key under a name that no other has; only the hash of what its holder knows comes here.
--- uses: core
 --
 -- ARGV[1]  id      of the key; a repeat of this call has it again
 -- ARGV[2]  name    for people

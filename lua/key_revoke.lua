@@ -1,5 +1,4 @@
 -- key_revoke: forget an API key.
--- uses: core
 --
 -- ARGV[1]  id  of the key
 --

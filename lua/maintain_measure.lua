@@ -4,7 +4,6 @@
 -- one goes on behind them: `measuring` in meta is "<when this round began> <ms since the last one> <rate up to here> <last
 -- queue>". Only one call is made in a second, by whichever reaper comes first. Where one call sees all queues, the jobs that
 -- wait are counted again.
--- uses: core
 --
 -- ARGV[1]  limit  most queues to look at
 --

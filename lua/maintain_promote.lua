@@ -1,6 +1,6 @@
 -- maintain_promote: make scheduled jobs pending whose time has come, act on timers that have come, and wake workers where work
 -- waits and nobody was told.
--- uses: core queues history timers unique slots concurrency ends edges arrays follows workflows gates expiry rows claims
+-- uses: queues edges expiry claims
 --
 -- ARGV[1]  limit     most jobs and timers to act on, 1..200
 -- ARGV[2..]  queues  names of queues to look at for a lost wake-up

@@ -1,5 +1,5 @@
 -- maintain_propagate: visit the next edges of ended jobs.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows
+-- uses: edges
 --
 -- ARGV[1]  limit  most edges to visit, 1..200
 --

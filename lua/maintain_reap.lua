@@ -1,5 +1,5 @@
 -- maintain_reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
--- uses: core history timers unique slots concurrency ends arrays follows workflows
+-- uses: jobs history timers ends
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
 -- scored again. A suspect whose command had not begun is given back, and the attempt is refunded.

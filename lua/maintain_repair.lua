@@ -1,5 +1,5 @@
 -- maintain_repair: find jobs that were lost on the way and put them back. Reapers do so all the time, without being asked.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows
+-- uses: jobs timers slots arrays workflows
 --
 -- It goes over the keys of jobs, not over an index: a job that stands in no index is found, too. What else can be wrong,
 -- `workron doctor` finds, and `workron doctor --rebuild` mends.

@@ -1,5 +1,5 @@
 -- maintain_sweep: delete finished jobs whose retention has passed, of all queues, oldest first.
--- uses: core places queues deletion
+-- uses: places queues deletion
 --
 -- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
 -- has unfinished jobs; a task that is not done stays as long as its array, an array as long as one that follows it. The

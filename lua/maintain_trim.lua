@@ -1,5 +1,4 @@
 -- maintain_trim: drop ids of jobs that wait no more (cancelled, deleted) from a pending list that nobody pops.
--- uses: core
 --
 -- ARGV[1]  queue     name of the queue
 -- ARGV[2]  priority  1..9

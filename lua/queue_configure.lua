@@ -1,5 +1,5 @@
 -- queue_configure: set how many jobs of a queue may run, wait, or start in a time, or pause it; then wake who may start more.
--- uses: core gates queues
+-- uses: queues gates
 --
 -- ARGV[1]  queue   name of the queue; it is made if need be
 -- ARGV[2..]  fields  name of a field of its hash, value ('' to remove it)

@@ -1,5 +1,4 @@
 -- queue_limit: set how many jobs may wait. The numbers stand in Redis, so that all who submit go by the same ones.
--- uses: core
 --
 -- ARGV[1]  scope  'queues' (those without a limit of their own: see queue_configure) or 'total'
 -- ARGV[2]  most   jobs that may wait, '' for no limit

@@ -1,5 +1,5 @@
 -- queue_purge: cancel jobs that are ready to run in a queue, in steps.
--- uses: core history timers unique slots concurrency ends edges arrays follows workflows gates expiry rows claims
+-- uses: slots ends edges claims
 --
 -- ARGV[1]  queue  name of the queue
 -- ARGV[2]  limit  most jobs to cancel, 1..100

@@ -1,5 +1,5 @@
 -- queue_remove: remove a queue that holds no jobs, with its limits.
--- uses: core gates
+-- uses: gates
 --
 -- ARGV[1]  queue  name of the queue
 --

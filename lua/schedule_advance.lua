@@ -1,6 +1,6 @@
 -- schedule_advance: move a schedule on without storing jobs: an occurrence that has to wait, was missed, is refused, or comes later.
 -- The script that stores an occurrence's jobs moves its schedule itself (see lib/schedules).
--- uses: core schedules
+-- uses: schedules
 --
 -- ARGV[1]  name       of the schedule
 -- ARGV[2]  version    that the caller has seen

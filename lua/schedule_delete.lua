@@ -1,5 +1,5 @@
 -- schedule_delete: delete a schedule. Jobs that it has fired stay.
--- uses: core schedules
+-- uses: schedules
 --
 -- ARGV[1]  name  of the schedule
 --

@@ -1,5 +1,5 @@
 -- schedule_put: create or change a schedule, if it is as the caller has seen it.
--- uses: core schedules
+-- uses: schedules
 --
 -- ARGV[1]  name     of the schedule
 -- ARGV[2]  seen     its version as the caller has seen it, '' if there was none

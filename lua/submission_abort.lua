@@ -1,5 +1,5 @@
 -- submission_abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
--- uses: core unique queues
+-- uses: queues unique
 --
 -- ARGV[1]  batch    id of the submission
 -- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now

@@ -1,5 +1,5 @@
 -- submission_admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows
+-- uses: edges arrays workflows
 --
 -- ARGV[1]  batch  id of the submission
 --

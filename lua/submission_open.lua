@@ -1,5 +1,5 @@
 -- submission_open: make a large submission visible at once, when all its chunks are there. submission_admit puts its jobs to work.
--- uses: core unique schedules submissions conflicts
+-- uses: submissions conflicts
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged

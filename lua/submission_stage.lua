@@ -1,5 +1,5 @@
 -- submission_stage: store one chunk of a large submission, not visible yet.
--- uses: core timers unique ends edges schedules submissions limits conflicts
+-- uses: submissions limits conflicts
 --
 -- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
 -- fields.

@@ -1,5 +1,4 @@
 -- worker_drain: ask a worker to claim no more, to let its jobs finish, and to end.
--- uses: core
 --
 -- The wish stays with the worker's description: every heartbeat is answered with it until the worker has gone, so that
 -- a lost message is none. The message only has the worker send its next heartbeat at once.

@@ -1,5 +1,4 @@
 -- worker_leave: forget a worker that has stopped; one that died is shown as lost.
--- uses: core
 --
 -- ARGV[1]  worker  name of the worker
 --

@@ -1,5 +1,5 @@
 -- workflow_cancel: cancel a workflow: what waits at once, what runs by stopping its command; only its final job still runs.
--- uses: core timers unique slots concurrency ends edges arrays follows workflows
+-- uses: edges workflows
 --
 -- ARGV[1]  workflow  id of the workflow
 --

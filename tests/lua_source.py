@@ -39,6 +39,13 @@ class Source:
         self.name = name
         self.text = text
         self.body = COMMENT.sub(lambda match: match[1] or "", text)
+        self.header = re.match(r"(?:--[^\n]*\n)*", text)[0].splitlines()  # type: ignore[index] # matches ''
+
+    @cached_property
+    def uses(self) -> list[str]:
+        """Return the parts of the library that its header names."""
+        lines = [line for line in self.header if line.startswith("-- uses: ")]
+        return lines[0].removeprefix("-- uses: ").split() if lines else []
 
     @cached_property
     def functions(self) -> dict[str, str]:
@@ -58,12 +65,16 @@ class Script(Source):
     def __init__(self, name: str, text: str, library: Mapping[str, Source]) -> None:
         super().__init__(name, text)
         self.library = library
-        self.header = re.match(r"(?:--[^\n]*\n)*", text)[0].splitlines()  # type: ignore[index] # matches ''
 
     @cached_property
-    def uses(self) -> list[str]:
-        lines = [line for line in self.header if line.startswith("-- uses: ")]
-        return lines[0].removeprefix("-- uses: ").split() if lines else []
+    def parts(self) -> set[str]:
+        """Return all parts that stand in front of it: those that it uses, and what they use."""
+        found, to_visit = set[str](), {"core", *self.uses}
+        while to_visit:
+            part = to_visit.pop()
+            found.add(part)
+            to_visit |= set(self.library[part].uses) - found
+        return found
 
     @cached_property
     def slots(self) -> dict[str, list[Slot]]:
@@ -131,18 +142,13 @@ class Script(Source):
 
     @cached_property
     def library_functions(self) -> dict[str, str]:
-        return {
-            name: body
-            for file in self.uses
-            if file in self.library
-            for name, body in self.library[file].functions.items()
-        }
+        return {name: body for file in self.parts for name, body in self.library[file].functions.items()}
 
     @cached_property
     def reached(self) -> set[str]:
         """Return the library functions that the body, or what is always run of the library, calls, directly or not."""
         always = set()
-        for file in self.library.keys() & self.uses:
+        for file in self.parts:
             always |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
         return self._reached_from(self.calls(self.library_functions) | always)
 

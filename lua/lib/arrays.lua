@@ -1,5 +1,6 @@
 -- arrays: tasks that share one job's fields. The job (`A` in its `holds`) is `blocked` until all its tasks have ended; a
 -- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
+-- uses: timers ends
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
 -- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what array_advance is to do with each task that was made,

@@ -1,4 +1,5 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
+-- uses: jobs history slots ends gates expiry rows
 
 local promote, claim_once, hint_left, next_due_ms, pop_call, claim
 

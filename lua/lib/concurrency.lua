@@ -1,4 +1,5 @@
 -- concurrency: let jobs of a concurrency key go into the lists of their queues (see slots), as slots get free.
+-- uses: slots
 --
 -- After each call that has changed something of a key, the first jobs in each line are let go, as many as slots are free.
 -- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever

@@ -1,4 +1,5 @@
 -- conflicts: what becomes of a submission whose unique keys other jobs hold. All is looked up before anything is written.
+-- uses: unique
 --
 -- returned:<first id> (HASH, with a TTL): the jobs of a submission that were not stored → who held their keys.
 

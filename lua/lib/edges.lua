@@ -1,4 +1,5 @@
 -- edges: dependencies, level-triggered — a visit brings an edge to what the parent's present status demands.
+-- uses: jobs ends
 --
 -- job:<child>:parents (HASH) has an entry per edge that is not satisfied: the parent's id → `done|failed|finished`
 -- while waiting, with a `!` in front when the parent ended otherwise. A job with a broken edge is skipped; when its

@@ -1,4 +1,5 @@
 -- ends: the one path by which every attempt and every job ends.
+-- uses: timers
 
 -- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
 -- budget; returns how much was done, and whether that was all.

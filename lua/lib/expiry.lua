@@ -1,4 +1,5 @@
 -- expiry: what becomes of a job whose time has run out (see timers).
+-- uses: timers ends arrays
 --
 -- Not started by `expires`: cancelled. Not ended by its deadline: failed, or stopped like a cancelled one if it runs, and
 -- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.

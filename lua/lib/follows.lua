@@ -1,4 +1,5 @@
 -- follows: arrays whose tasks follow those of another array, each the one of its index (`matching`).
+-- uses: timers ends arrays
 --
 -- array:<array>:followers (LIST) has `<follower> <when>` for each. The end of a task is only noted: its place goes into
 -- `:ended` (LIST), where `*` stands for all places. As long as there are some, `follow:<array>` stands in `propagate`, and

@@ -1,5 +1,5 @@
 -- pause: while a rebuild writes all indexes from the jobs, nothing else changes (see doctor_rebuild). The loader puts this
--- part behind core in each script, except those that may run during a rebuild: see workron/redis/scripts.py.
+-- part behind core in each script, except those that may run during a rebuild (see workron/redis/scripts.py).
 
 do
   local row = redis.pcall('HMGET', KEYS[1], 'fence', 'gated', 'rebuilding') -- what claims read of it

@@ -1,5 +1,6 @@
 -- steer: what a bulk action does with one job, and an operator with a finished one. Each function returns true when it is
 -- done, or nil and why it is not.
+-- uses: jobs unique slots ends arrays tasks deletion
 
 local TASKS_DELETED, FOLLOWERS_LOOKED_AT = 100, 200 -- in one call
 

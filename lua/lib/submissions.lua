@@ -1,4 +1,5 @@
 -- submissions: read jobs from a flat argument list, check all of it, then store it.
+-- uses: edges schedules
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 

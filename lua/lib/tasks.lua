@@ -1,4 +1,5 @@
 -- tasks: cancel and retry tasks of an array one by one.
+-- uses: timers ends arrays workflows
 
 -- Cancel one task.
 local function cancel_task(head, row, place)

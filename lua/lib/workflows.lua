@@ -1,4 +1,5 @@
 -- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
+-- uses: ends arrays
 --
 -- workflow:<id> (HASH) has beside its counts: `holds` (letters of its jobs), `on_failure`, `final` (id of that job),
 -- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop

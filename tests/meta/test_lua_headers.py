@@ -22,7 +22,6 @@ def check(script: Script) -> list[str]:
         problem
         for rule in (
             operation_problems,
-            uses_problems,
             holder_problems,
             slot_problems,
             key_problems,
@@ -40,21 +39,11 @@ def operation_problems(script: Script) -> Iterator[str]:
         yield f"the first line is not `-- {script.name}: what it does`"
 
 
-def uses_problems(script: Script) -> Iterator[str]:
-    for file in script.uses:
-        if file not in script.library:
-            yield f"uses: there is no lua/lib/{file}.lua"
-    for file in set(script.library) - set(script.uses):
-        for name in script.calls(script.library[file].functions):
-            if name not in script.functions:
-                yield f"calls {name}, but does not use lib/{file}"
-
-
 def holder_problems(script: Script) -> Iterator[str]:
     """A script that moves jobs has to know all that jobs may hold, else it is lost or kept for ever."""
     if "tell_holders" in script.reached_by_itself:
         for file, part in script.library.items():
-            if file not in script.uses and re.search(r"^function HOLDERS\.", part.body, re.MULTILINE):
+            if file not in script.parts and re.search(r"^function HOLDERS\.", part.body, re.MULTILINE):
                 yield f"moves jobs, but does not use lib/{file}, which has letters of `holds`"
 
 
@@ -177,7 +166,6 @@ LIBRARY = {
 }
 GOOD = """\
 -- move: move jobs.
--- uses: core
 --
 -- KEYS[3]  queue  HASH  the queue
 -- ARGV[1]  lease_ms  length of the lease, ms
@@ -209,8 +197,6 @@ def test_the_checker_accepts_a_true_header() -> None:
     ("change", "problem"),
     [
         (replaced("-- move: move", "-- claim: move"), "the first line"),
-        (replaced("-- uses: core", "-- uses: core other"), "there is no lua/lib/other.lua"),
-        (replaced("-- uses: core\n", ""), "calls read, but does not use lib/core"),
         (replaced("  HASH  the", "  the"), "its type is none of"),
         (replaced("KEYS[3], ARGV", "KEYS[4], ARGV"), "the body takes KEYS[4]"),
         (replaced("KEYS[3], ARGV", "KEYS[4], ARGV"), "the header names KEYS[3]"),
@@ -235,7 +221,7 @@ def test_the_checker_finds_what_is_wrong(change: Callable[[str], str], problem: 
 
 
 def test_words_that_a_library_function_returns_count_as_answers() -> None:
-    text = GOOD.replace("-- uses: core", "-- uses: core more").replace("read(KEYS[1])", "read(KEYS[1]) or parse(2)")
+    text = GOOD.replace("move jobs.\n", "move jobs.\n-- uses: more\n").replace("read(KEYS[1])", "parse(2)")
     assert "LATE" in Script("move", text, LIBRARY).replies
 
 

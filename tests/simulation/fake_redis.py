@@ -4,11 +4,13 @@ Compiled scripts are kept for the whole process: to compile them is most of what
 """
 
 import copy
+import functools
 import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, Final
 
 import fakeredis
@@ -154,8 +156,13 @@ class Server(Host):
 
 
 def _name_of(script: str) -> str:
-    """Return the word in front of the header that says what the script uses; before it stand the libraries."""
-    return str(_HEADER.findall(script[: script.rindex("\n-- uses: ")])[-1])
+    """Return the word in front of the script's own header; those before it name parts of `lua/lib`."""
+    return next(name for name in _HEADER.findall(script) if name in _names())
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(file.name.removesuffix(".lua") for file in resources.files("lua").iterdir())
 
 
 def _encoded(part: Any) -> bytes:

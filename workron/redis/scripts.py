@@ -51,6 +51,16 @@ def _text(*path: str) -> str:
     return _folder().joinpath(*path).read_text("utf-8")
 
 
+def _add_parts(parts: dict[str, str], text: str) -> None:
+    """Add the parts of `lua/lib` that a text uses, each behind those that it uses itself."""
+    uses = _USES.search(text)
+    for part in uses[1].split() if uses else ():
+        if part not in parts:
+            used = _text("lib", f"{part}.lua")
+            _add_parts(parts, used)
+            parts[part] = used
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """A transition's whole source and its SHA-1, by which Redis knows it."""
@@ -60,20 +70,16 @@ class Script:
 
     @classmethod
     def load(cls, name: str, *, shebang: bool) -> "Script":
-        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses; `pause` behind the first, core.
+        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses; core, then `pause`, before all.
 
         `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
         """
         body = _text(f"{name}.lua")
-        uses = _USES.search(body)
-        if uses is None:
-            raise ValueError(f"lua/{name}.lua does not say what it uses")
-        names = uses[1].split()
-        if name not in _NEVER_PAUSED:
-            names.insert(1, "pause")
-        parts = [_text("lib", f"{part}.lua") for part in names]
+        always = ["core"] if name in _NEVER_PAUSED else ["core", "pause"]
+        parts = {part: _text("lib", f"{part}.lua") for part in always}
+        _add_parts(parts, body)
         first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
-        source = ((first if shebang else "") + "\n".join([*parts, body])).encode()
+        source = ((first if shebang else "") + "\n".join([*parts.values(), body])).encode()
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
