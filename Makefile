@@ -1,5 +1,5 @@
 # `make check` runs what CI runs. Everything else is a shortcut.
-.PHONY: help check test lint format types pins api-key
+.PHONY: help check test lint format types generate pins api-key
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -21,6 +21,9 @@ format: ## mend what can be mended
 
 types: ## mypy --strict
 	uv run mypy
+
+generate: ## write the files that follow from others, such as the tables of docs/keys.md
+	uv run python -m tools.generate
 
 pins: ## resolve all dependencies anew and pin what came out
 	uv run --no-sync python .ci/pins.py

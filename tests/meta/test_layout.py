@@ -17,7 +17,7 @@ FIXED = {"pyproject.toml", "compose.yaml", "api", "workers", "reaper", "lua", "t
 OTHERS = {
     *(".ci", ".dockerignore", ".gitignore", ".importlinter", "Dockerfile", "Makefile"),
     *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE"),
-    *("bench", "docs", "examples", "workron"),
+    *("bench", "docs", "examples", "tools", "workron"),
 }
 MAY_SPELL_KEYS = re.compile(r"workron/redis/keys\.py|workron/doctor/\w+\.py")
 """The doctor goes over all keys by their names."""

@@ -156,7 +156,7 @@ class Stock:
         followed = self.head["array_follows"].split(" ")[0]
         [status, untold, *answers] = await at_once([
             ("HGET", self._keys.job(followed), "status"),
-            ("EXISTS", f"{self._keys.array(followed)}:ended"),
+            ("EXISTS", self._keys.array_ended(followed)),
             *self.commands(self._keys, self._array),
         ])  # fmt: skip
         now = Stock(self._keys, self._array, answers)

@@ -137,7 +137,7 @@ class Checks:
         )
 
     def idempotency(self, name: str) -> Check:
-        key = f"{self._keys.prefix}idempotency:{name}"
+        key = self._keys.idempotency(name)
         value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
         if not exists or _ENTRY.fullmatch(text_of(value or b"")):
             return []
@@ -167,4 +167,4 @@ class Checks:
         if found in {kind.encode(), b"none"}:
             return []
         said = f"a {text_of(found)} in place of a {kind}"
-        return [Fault("wrong-type", shown(name), said, mend=(("RENAME", key, f"{self._keys.prefix}set-aside:{name}"),))]
+        return [Fault("wrong-type", shown(name), said, mend=(("RENAME", key, self._keys.set_aside(name)),))]

@@ -40,7 +40,7 @@ def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
         for command in (
             ("HMGET", keys.job(one), *_PARENT),
             ("EXISTS", keys.job(one)),
-            ("IN", _children(keys, one), f"{wanted.get(one)}:{job}"),
+            ("IN", keys.children(one), f"{wanted.get(one)}:{job}"),
         )
     ]
     parents = {one: _Parent(*answers[3 * at : 3 * at + 3]) for at, one in enumerate(some)}
@@ -112,7 +112,7 @@ class _Waits:
             yield from self._visit([self.job] if "children" in self.row else [])
             return
         yield from (
-            ("RPUSH", _children(self.keys, one), f"{self.wanted[one]}:{self.job}")
+            ("RPUSH", self.keys.children(one), f"{self.wanted[one]}:{self.job}")
             for one in there
             if not self.parents[one].knows
         )
@@ -127,10 +127,6 @@ class _Waits:
         for one in jobs:
             yield "HSET", self.keys.job(one), "children", 1, "edge_cursor", 0
             yield "RPUSH", self.keys.propagate, one
-
-
-def _children(keys: Keys, job: str) -> str:
-    return f"{keys.job(job)}:children"
 
 
 def _pairs(answer: Any) -> dict[str, str]:

@@ -85,7 +85,7 @@ def job_row(keys: Keys, job: str) -> Steps:
     row = row_of(_JOB, answer)
     more: dict[str, Ask] = {}
     if "A" in row.get("holds", ""):
-        more |= _fields(keys.array(job), "begun", "walk", "made") | {"untold": ("LLEN", f"{keys.array(job)}:ended")}
+        more |= _fields(keys.array(job), "begun", "walk", "made") | {"untold": ("LLEN", keys.array_ended(job))}
         more |= {"followed": ("EXISTS", keys.array(row.get("array_follows", "").split(" ")[0]))}
     elif "c" in row.get("holds", "") and "concurrency" not in row:  # a task: its array says it
         more |= _fields(keys.job(row.get("array", "").split(" ")[0]), "concurrency", "concurrency_limit")
@@ -195,7 +195,7 @@ def _array(keys: Keys, job: str, row: Row) -> Iterator[Place]:
         yield Place(("HGET", key, "walk"), lambda _: False, lost, "malformed")
     if "array_follows" in row and row["followed"] != "0" and row["status"] not in TERMINAL:
         followed, _, when = row["array_follows"].partition(" ")
-        known = _list(f"{keys.array(followed)}:followers", f"{job} {when}")
+        known = _list(keys.array_followers(followed), f"{job} {when}")
         yield known._replace(mend=(*known.mend, *walk))
 
 

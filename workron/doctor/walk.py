@@ -7,9 +7,9 @@ from typing import Final
 from workron.doctor.checks import Checks
 from workron.doctor.edges import SLICE, edges
 from workron.doctor.faults import Fault, shown, text_of
+from workron.doctor.key_schema import Shape, shape_of
 from workron.doctor.places import KINDS
 from workron.doctor.reading import Maker, Reader
-from workron.doctor.scheme import Shape, shape_of
 from workron.redis.keys import Keys
 
 _EVERYTHING: Final = 10**9
@@ -58,21 +58,19 @@ class Walk:
         await self._look_at_edges()
 
     def _makers(self, name: str, shape: Shape) -> Iterator[Maker]:
-        match = shape.pattern.fullmatch(name)
-        parts = match.groupdict() if match else {}
-        item = parts.get("item", "")
+        item = shape.item(name)
         if shape.lasts_ms:
             yield partial(self.checks.lasting, name, shape.lasts_ms)
-        if "counts" in parts:
-            self.counted.add(parts["counts"])
-        if shape.ask == "job":
+        if shape.counts:
+            self.counted.add(shape.counted(name))
+        if shape.check == "job":
             self.jobs += 1
             yield partial(self.checks.job, item)
-        elif shape.ask in KINDS:
-            yield partial(self.checks.thing, shape.ask, item)
-        elif shape.ask:
-            yield partial(getattr(self.checks, shape.ask), item)
-        if shape.ask == "schedule":
+        elif shape.check in KINDS:
+            yield partial(self.checks.thing, shape.check, item)
+        elif shape.check:
+            yield partial(getattr(self.checks, shape.check), item)
+        if shape.check == "schedule":
             self.schedules.append(item)
 
     async def _look_at_members(self, index: str, command: str) -> None:

@@ -1,4 +1,8 @@
-"""The names of all keys. Nothing else in Python spells them; `lua/lib/core.lua` derives the same ones in Redis."""
+"""The names of all keys; `lua/lib/core.lua` spells the same ones in Redis.
+
+`workron/doctor/key_schema.py` derives the patterns of the doctor and docs/keys.md from these methods. It adds only the
+names that no other Python code needs.
+"""
 
 from typing import Final
 
@@ -37,6 +41,10 @@ class Keys:
         """The hash of a job's edges that are not satisfied."""
         return f"{self.prefix}job:{job_id}:parents"
 
+    def children(self, job_id: str) -> str:
+        """The list of a job's dependents."""
+        return f"{self.prefix}job:{job_id}:children"
+
     def heartbeat(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}:heartbeat"
 
@@ -46,7 +54,7 @@ class Keys:
     def queue(self, queue: str) -> str:
         return f"{self.prefix}queue:{queue}"
 
-    def pending(self, queue: str, priority: int) -> str:
+    def pending(self, queue: str, priority: int | str) -> str:
         return f"{self.prefix}queue:{queue}:pending:{priority}"
 
     def index(self, queue: str | None, status: str) -> str:
@@ -88,6 +96,14 @@ class Keys:
     def array_values(self, job_id: str) -> str:
         return f"{self.prefix}array:{job_id}:values"
 
+    def array_followers(self, job_id: str) -> str:
+        """The list of the arrays whose tasks depend on the tasks of this one."""
+        return f"{self.prefix}array:{job_id}:followers"
+
+    def array_ended(self, job_id: str) -> str:
+        """The list of indexes whose end the followers have not seen."""
+        return f"{self.prefix}array:{job_id}:ended"
+
     def schedule(self, name: str) -> str:
         return f"{self.prefix}schedule:{name}"
 
@@ -113,6 +129,10 @@ class Keys:
         """Who holds a unique key."""
         return f"{self.prefix}unique:{key}"
 
+    def idempotency(self, name: str) -> str:
+        """What is stored of a submission with an Idempotency-Key; `name`: `<api key>:<key>`."""
+        return f"{self.prefix}idempotency:{name}"
+
     def returned(self, first: str) -> str:
         """The jobs of a submission that were not stored, with the holders of their unique keys."""
         return f"{self.prefix}returned:{first}"
@@ -123,3 +143,7 @@ class Keys:
 
     def action(self, action: str) -> str:
         return f"{self.prefix}action:{action}"
+
+    def set_aside(self, name: str) -> str:
+        """The new name of a key of a foreign type; `name` is the old one, without the prefix."""
+        return f"{self.prefix}set-aside:{name}"
