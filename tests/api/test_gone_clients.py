@@ -41,8 +41,8 @@ class Endless:
         ("/queues", "queue_page"),
         ("/schedules", "schedules.page"),
         ("/jobs/actions", "actions.list"),
-        ("/keys", "access.list"),
-        ("/audit", "record.page"),
+        ("/keys", "api_keys.list"),
+        ("/audit", "audit.page"),
     ],
 )
 async def test_a_list_was_made_to_its_end_for_clients_that_had_gone(

@@ -39,7 +39,7 @@ def test_ls_says_on_stderr_that_there_are_more(workron: CommandLine) -> None:
     some = workron("ls", "--queue", "many", "--limit", "2")
     every = workron("ls", "--queue", "many", "--all")
 
-    assert "more than these 2" in some.err
+    assert "only the first 2 are listed" in some.err
     assert [line.split()[0] for line in some.out.splitlines()] == ["ID", *ids[:0:-1]]
     assert [line.split()[0] for line in every.out.splitlines()] == ["ID", *ids[::-1]]
     assert every.err == ""

@@ -14,7 +14,7 @@ def test_a_paused_queue_starts_nothing(workron: CommandLine) -> None:
     assert workron("queues", "resume", "asleep").code == 0
     refused = workron("queues", "rm", "asleep")
     assert refused.code == 4
-    assert "holds 1 jobs" in refused.err
+    assert "has 1 jobs" in refused.err
 
 
 def test_limits_are_set_and_shown(workron: CommandLine) -> None:
