@@ -129,7 +129,7 @@ local function matches(job)
     and (action.queue == '' or job.queue == action.queue)
     and (action.workflow == '' or job.workflow == action.workflow)
     and not (action.action == 'cancel' and job.cancel_requested_at)
-    and not (action.action == 'delete' and job.holds and job.array) -- tasks go with their array
+    and not (action.action == 'delete' and job.hooks and job.array) -- tasks go with their array
     and (by_change or tonumber(job.created_at or 0) <= began)
     and (not action.name or job.name == action.name)
     and (not action.error or is_in_error(job))

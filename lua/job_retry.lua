@@ -29,7 +29,7 @@ if job.status == 'skipped' or job.broken > 0 then
 end
 
 local head = head_of(job)
-if job.holds and job.array and head == job then -- its array is forgotten: nobody knows what is to be run
+if job.hooks and job.array and head == job then -- its array is forgotten: nobody knows what is to be run
   return { 'UNKNOWN' }
 end
 local holder, key = kept_off_by(head)

@@ -3,7 +3,7 @@
 --
 -- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
---                         workflow (that the jobs make, see lib/submissions, '' for none), its name (may be ''),
+--                         workflow (id, '' for none), fields of a new workflow as JSON ('' where jobs are added to it),
 --                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
@@ -98,8 +98,7 @@ local function is_repeat(jobs)
   return jobs[2] and unique and was_returned(jobs[1].id)
 end
 
-local function submit(key, fingerprint, about, name, size, jobs)
-  local workflow, adding = parse_workflow(about)
+local function submit(key, fingerprint, workflow, new, size, jobs)
   local before = earlier(key, fingerprint)
   if before then
     return before
@@ -122,7 +121,7 @@ local function submit(key, fingerprint, about, name, size, jobs)
     remember(key, fingerprint, first, size, workflow)
     return { 'STORED', 0 }
   end
-  local closed = adding and refuses_jobs(workflow)
+  local closed = workflow ~= '' and new == '' and refuses_jobs(workflow)
   if closed then
     return closed
   end
@@ -149,7 +148,7 @@ local function submit(key, fingerprint, about, name, size, jobs)
   occupy(limits, sizes)
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
-    store_workflow(about, made_at, size, name)
+    store_workflow(workflow, new, made_at, size)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   replace_holders(plan)

@@ -1,5 +1,5 @@
 -- maintain_repair: find jobs that were lost on the way and put them back. Reapers do so all the time, without being asked.
--- uses: jobs timers slots arrays workflows
+-- uses: jobs slots arrays workflows
 --
 -- It goes over the keys of jobs, not over an index: a job that stands in no index is found, too. What else can be wrong,
 -- `workron doctor` finds, and `workron doctor --rebuild` mends.
@@ -63,7 +63,7 @@ end
 local function check_pending(job)
   check_listed(job.id, job.queue, P .. 'queues:pending')
   local list = queue_key(job.queue) .. ':pending:' .. job.priority
-  local name = job.holds and string.find(job.holds, 'c', 1, true) and SLOTS.said_by(job.id).name
+  local name = has_hook(job.hooks, 'concurrency') and SLOTS.said_by(job.id).name
   if name then
     check_line(job, name, list)
   elseif not stands_in(list, job.id) then
@@ -128,13 +128,13 @@ local function check_walks(job)
   if job.children and job.edge_cursor then
     check_walk(job.id, job.id)
   end
-  if (job.children or job.holds) and string.find(job.cascade or '', '%d$') then
+  if (job.children or job.hooks) and string.find(job.cascade or '', '%d$') then
     check_walk(job.id, 'cascade:' .. job.id)
   end
   if job.workflow and redis.call('HEXISTS', workflow_key(job.workflow), 'stop_at') == 1 then
     check_walk(job.id, 'workflow:' .. job.workflow)
   end
-  if job.workflow and job.holds and job.final and final_may_start(job.workflow) then
+  if job.workflow and job.hooks and job.final and final_may_start(job.workflow) then
     final_may_start(job.workflow, true)
     tell(job.id, 'unsettled', 'all others of its workflow have ended', true)
   end
@@ -167,7 +167,7 @@ local function check(id)
     check_index(id, P .. 'jobs:' .. job.status, at)
   end
   check_walks(job)
-  if has_timers(job.holds) and not TERMINAL[job.status] then
+  if has_hook(job.hooks, 'timers') and not TERMINAL[job.status] then
     check_timers(job)
   end
   if job.status == 'pending' then

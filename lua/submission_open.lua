@@ -3,8 +3,8 @@
 --
 -- ARGV[1]  batch        id of the submission
 -- ARGV[2]  chunks       how many were staged
--- ARGV[3]  about        workflow that the jobs make, see lib/submissions, '' for none
--- ARGV[4]  name         the workflow's name, may be ''
+-- ARGV[3]  workflow     id of the workflow of the jobs, '' for none
+-- ARGV[4]  new          fields of a new workflow, as JSON; '' where jobs are added to it
 -- ARGV[5]  key          idempotency key with its scope, '' for none
 -- ARGV[6]  fingerprint  of the request body
 -- ARGV[7]  ttl_ms       how long the key is remembered, ms
@@ -14,10 +14,9 @@
 -- Returns {"OPEN", created_at} (ms; 0 if it was admitted before), {"INCOMPLETE"}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"},
 -- {"WORKFLOW_UNKNOWN"} or {"WORKFLOW_CLOSED", why}
 
-local batch, chunks, about, name = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local batch, chunks, workflow, new = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local key, fingerprint, ttl_ms, first, size = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local batch_key = P .. 'batch:' .. batch
-local workflow, adding = parse_workflow(about)
 
 local state, made_at, disturbed = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'disturbed'))
 if state == 'open' then
@@ -37,14 +36,14 @@ end
 if redis.call('HLEN', batch_key) - (disturbed and 3 or 2) ~= chunks then
   return { 'INCOMPLETE' }
 end
-local closed = adding and refuses_jobs(workflow)
+local closed = workflow ~= '' and new == '' and refuses_jobs(workflow)
 if closed then
   return closed
 end
 redis.call('HSET', batch_key, 'state', 'open', 'workflow', workflow)
 redis.call('ZADD', P .. 'batches', int(NOW), batch)
 if workflow ~= '' then
-  store_workflow(about, made_at, size, name)
+  store_workflow(workflow, new, made_at, size)
 end
 remember(key, fingerprint, first, size, workflow)
 flush_remembered(ttl_ms)

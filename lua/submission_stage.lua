@@ -94,7 +94,7 @@ local function stage(job, children)
   local status = job.edges ~= NONE and 'blocked' or ready_state(job)
   store_job(job, status, made_at, workflow, children, batch)
   local surely = job.edges == NONE and status == 'pending' or job.waits and not job.broken
-  job.surely = surely and not job.holds and status or ''
+  job.surely = surely and not job.hooks and status or ''
 end
 
 local function stage_edges(job)

@@ -54,7 +54,7 @@ def timers(job_id: str, row: Row) -> Iterator[str]:
 def own_timers(row: Row) -> Iterator[str]:
     """What is wrong with what a job says of its timers, in words."""
     has = "deadline_at" in row or "expires_at" in row or "deadline_ms" in row or "expires_ms" in row
-    if has and "t" not in row.get("holds", ""):
+    if has and "timers" not in row.get("hooks", ""):
         yield "it has timers, and does not hold them"
     stopping = ("running", "blocked") if "array_size" in row else ("running",)
     if "expired_at" in row and row["status"] not in (*stopping, "failed", "cancelled"):
@@ -292,7 +292,7 @@ class Audit:
             holder, _, run = (await self._client.get(key) or b"").decode().partition(" ")
             row = await self._hash(self._keys.job(holder))
             name = key.decode().removeprefix(self._keys.unique(""))
-            if row.get("unique", "").split(" ", 3)[3:] != [name] or "u" not in row.get("holds", ""):
+            if row.get("unique", "").split(" ", 3)[3:] != [name] or "unique" not in row.get("hooks", ""):
                 found.append(f"unique key {name} names {holder}, which does not say so")
             if row.get("status") in TERMINAL or row.get("run", "1") != run:
                 found.append(f"unique key {name} is held by run {run} of {holder}: {row.get('status')}")

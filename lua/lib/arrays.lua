@@ -1,5 +1,5 @@
--- arrays: tasks that share one job's fields. The job (`A` in its `holds`) is `blocked` until all its tasks have ended; a
--- task (`a`) has a hash of its own from when it may start: what that does not say, the job says.
+-- arrays: tasks that share one job's fields. The job (hook `array`) is `blocked` until all its tasks have ended; a
+-- task (hook `task`) has a hash of its own from when it may start: what that does not say, the job says.
 -- uses: timers ends
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
@@ -71,9 +71,9 @@ end
 -- Make one task; `fields` are of one that ends at once, as `status`.
 local function make_task(head, place, status, fields)
   local id, about = task_id(head, place), head.id .. ' ' .. int(place)
-  local holds = string.find(head.holds, 'c', 1, true) and 'ac' or 'a'
+  local hooks = has_hook(head.hooks, 'concurrency') and 'task concurrency' or 'task'
   status, fields = status or 'pending', fields or {}
-  for _, value in ipairs({ 'status', status, 'array', about, 'holds', holds }) do
+  for _, value in ipairs({ 'status', status, 'array', about, 'hooks', hooks }) do
     fields[#fields + 1] = value
   end
   if head.queue ~= 'default' then
@@ -84,7 +84,7 @@ local function make_task(head, place, status, fields)
   end
   redis.call('HSET', job_key(id), unpack(fields))
   index(P .. 'jobs', id, 0)
-  arrive({ id = id, queue = head.queue, priority = head.priority, holds = holds, array = about }, status)
+  arrive({ id = id, queue = head.queue, priority = head.priority, hooks = hooks, array = about }, status)
 end
 
 -- Make the next tasks of those that have never been made. Should `made` be wrong: none is made, and run, twice.
@@ -240,7 +240,7 @@ local function restore_rest(head)
   end
 end
 
-function HOLDERS.A(head, from, to)
+function HOOKS.array(head, from, to)
   local key = array_key(head.id)
   if not from then
     redis.call('HSET', key, 'size', head.array_size, 'made', '0')
@@ -272,7 +272,7 @@ function HOLDERS.A(head, from, to)
   end
 end
 
-function HOLDERS.a(task, from, to)
+function HOOKS.task(task, from, to)
   local array, place = string.match(task.array or '', '^(%S+) (%d+)$')
   if array then
     if TERMINAL[to] then
@@ -300,10 +300,10 @@ local function stop_array(head)
 end
 
 local function is_array(job)
-  return job.holds and string.find(job.holds, 'A', 1, true)
+  return has_hook(job.hooks, 'array')
 end
 
 -- The job whose end or further run a job's own means: a task's array.
 local function head_of(job)
-  return job.holds and job.array and read(string.match(job.array, '^%S+')) or job
+  return job.hooks and job.array and read(string.match(job.array, '^%S+')) or job
 end

@@ -85,8 +85,8 @@ local function start(id, row, worker, number, lease_ms, until_text, begins)
   end
   append(moves, 'running', id)
   if row[12] then
-    local job = { id = id, holds = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
-    tell_holders(job, 'pending', 'running')
+    local job = { id = id, hooks = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
+    call_hooks(job, 'pending', 'running')
   end
   return ROWS.of_claim(id, fence, attempt, row)
 end

@@ -11,13 +11,12 @@ local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true 
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
 -- What most transitions need of a job is read at once, the rest when it is asked for.
-local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'holds' }
+local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'hooks' }
 -- Fields that all tasks of an array have in common.
 local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true, created_at = true, name = true, tags = true }
 local NUMBERS = { -- field → its value where the hash has none
-  attempts = 0, max_attempts = 3, run = 1, broken = 0,
-  run_at = false, edge_cursor = false, timeout_ms = false, started_at = false, deadline_at = false, expires_at = false,
-  expired_at = false,
+  attempts = 0, max_attempts = 3, run = 1, broken = 0, run_at = false, edge_cursor = false, timeout_ms = false,
+  started_at = false, deadline_at = false, expires_at = false, expired_at = false,
 }
 
 -- Numbers go to Redis as digits only: `..` and tostring lose precision beyond 14 digits and may print an exponent.
@@ -49,7 +48,7 @@ local JOB = {}
 
 function JOB.__index(job, name)
   local value = redis.call('HGET', JOB_PREFIX .. job.id, name)
-  if not value and SHARED[name] and job.holds and job.array then -- a task: its array says it
+  if not value and SHARED[name] and job.hooks and job.array then -- a task: its array says it
     value = redis.call('HGET', JOB_PREFIX .. string.match(job.array, '^%S+'), name)
   end
   if NUMBERS[name] ~= nil then
@@ -77,7 +76,7 @@ local function read(id)
     batch = row[6],
     cancel_requested_at = row[7] and tonumber(row[7]),
     reason = row[8],
-    holds = row[9],
+    hooks = row[9],
   }, JOB)
 end
 
@@ -184,31 +183,34 @@ local function enter(job, to, at_front)
   end
 end
 
--- What few jobs hold beyond the indexes stands as letters in their field `holds`. A library has a function for its letter
--- here: it is called with the job, what it is now and what it becomes, and may return what it becomes instead.
-local HOLDERS = {}
+-- What few jobs need beyond the indexes stands as words in their field `hooks`. A part has a function for its word in HOOKS:
+-- it is called with the job, what it is now and what it becomes, and may return what it becomes instead. They run in this
+-- order: what may end a job, or keep it blocked, comes before what would set its timers or have it wait for a slot.
+local ORDER, NO_HOOKS = { 'unique', 'workflow', 'timers', 'array', 'task', 'concurrency' }, {}
+local HOOKS = {}
 local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
 
-local function tell_holders(job, from, to)
-  for letter in string.gmatch(job.holds, '%a') do
-    local tell = HOLDERS[letter]
-    to = tell and tell(job, from, to) or to
+-- Whether a word is among a job's hooks; none is part of another one.
+local function has_hook(hooks, word)
+  return hooks and string.find(hooks, word, 1, true)
+end
+
+local function call_hooks(job, from, to)
+  for _, word in ipairs(job.hooks and ORDER or NO_HOOKS) do
+    if HOOKS[word] and has_hook(job.hooks, word) then
+      to = HOOKS[word](job, from, to) or to
+    end
   end
   return to
 end
 
 -- Enter as a new job.
 local function arrive(job, status)
-  if job.holds then
-    status = tell_holders(job, nil, status)
-  end
-  enter(job, status)
+  enter(job, call_hooks(job, nil, status))
 end
 
 local function move(job, to, at_front)
-  if job.holds then
-    to = tell_holders(job, job.status, to)
-  end
+  to = call_hooks(job, job.status, to)
   leave(job)
   enter(job, to, at_front)
 end
@@ -248,7 +250,6 @@ end
 local flush
 
 do
-
 local PIECE = 1000 -- most arguments of one command
 
 -- Write a list of any length in pieces: beyond 8,000 `unpack` raises, and what is behind it would be lost. What a damaged
@@ -346,5 +347,4 @@ function flush()
     end
   end
 end
-
 end

@@ -2,10 +2,6 @@
 
 local GONE_AT_ONCE = 20 -- entries of `:followers`
 
-local function is_head(job)
-  return job.holds and string.find(job.holds, 'A', 1, true)
-end
-
 local function unfinished(workflow)
   local counts_now = redis.call('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
   local ended = 0
@@ -25,13 +21,13 @@ end
 
 -- Whether its dependents are still to be told of its end, or of that of a task, or to be cancelled with it (see workflows).
 local function is_walked(job)
-  return job.edge_cursor or (job.children or job.holds) and string.find(job.cascade or '', '%d$')
-    or is_head(job) and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
+  return job.edge_cursor or (job.children or job.hooks) and string.find(job.cascade or '', '%d$')
+    or has_hook(job.hooks, 'array') and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
 end
 
 -- Of a task: the array that is still there, and its place.
 local function stored_array_of(job)
-  local array, place = string.match(job.holds and job.array or '', '^(%S+) (%d+)$')
+  local array, place = string.match(job.hooks and job.array or '', '^(%S+) (%d+)$')
   if array and redis.call('EXISTS', P .. 'array:' .. array) == 1 then
     return array, place
   end
@@ -40,7 +36,7 @@ end
 -- Whether arrays are still stored that follow this one: their tasks may be run again, and ask then how its own have ended.
 -- Those that are gone leave its list, so that they are looked at once.
 local function has_followers(job)
-  local key = is_head(job) and P .. 'array:' .. job.id .. ':followers'
+  local key = has_hook(job.hooks, 'array') and P .. 'array:' .. job.id .. ':followers'
   for _ = 1, key and GONE_AT_ONCE or 0 do
     local first = redis.call('LINDEX', key, '0')
     if not first then
@@ -63,7 +59,7 @@ end
 local function delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
-  if is_head(job) then
+  if has_hook(job.hooks, 'array') then
     for _, part in ipairs({ '', ':values', ':skip', ':turns', ':swept', ':followers', ':ended' }) do
       gone[#gone + 1] = P .. 'array:' .. job.id .. part
     end

@@ -89,8 +89,7 @@ end
 
 -- An array is `blocked` also while its tasks run: it waits for nobody any more.
 local function has_begun(child)
-  return child.holds and string.find(child.holds, 'A', 1, true)
-    and redis.call('HGET', P .. 'array:' .. child.id, 'started')
+  return has_hook(child.hooks, 'array') and redis.call('HGET', P .. 'array:' .. child.id, 'started')
 end
 
 -- A job that was cancelled, or failed by its deadline, while it waited still has its edges: a retry goes by them.

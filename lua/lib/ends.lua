@@ -19,7 +19,7 @@ end
 
 -- Whether a cancel is still to go on from a job to its dependents (see workflows).
 local function is_cascading(job)
-  return (job.children or job.holds) and string.find(job.cascade or '', '%d$')
+  return (job.children or job.hooks) and string.find(job.cascade or '', '%d$')
 end
 
 -- Fields that tell how the last attempt ended.
@@ -48,8 +48,8 @@ end
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
-  if job.batch and job.holds then -- not admitted: its holders have not heard of it, and would not know it in a further run
-    tell_holders(job, nil, 'blocked')
+  if job.batch then -- not admitted: its hooks have not heard of it, and would not know it in a further run
+    call_hooks(job, nil, 'blocked')
   end
   local fields = { 'status', status, 'finished_at', NOW_TEXT }
   if outcome.progress and outcome.progress ~= '' then
@@ -200,7 +200,7 @@ local function start_again(job)
     'cancel_requested_at', 'releases', 'losses', 'waits', 'run_at', 'wait_ms', 'result', 'progress', 'caused_by', 'cancelled_with')
   job.run_at = nil
   job.restarted = true
-  local waits = job.holds and job.final or redis.call('EXISTS', key .. ':parents') == 1
+  local waits = job.hooks and job.final or redis.call('EXISTS', key .. ':parents') == 1
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)
   move(job, status)

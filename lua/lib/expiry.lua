@@ -71,8 +71,8 @@ end
 
 -- Whether a pending job may still start; if not, it ends here. Its timer may have come a moment ago, or have to wait for
 -- those before it.
-function in_time(id, holds)
-  if not has_timers(holds) then
+function in_time(id, hooks)
+  if not has_hook(hooks, 'timers') then
     return true
   end
   local row = redis.call('HMGET', job_key(id), 'deadline_at', 'expires_at', 'attempts')

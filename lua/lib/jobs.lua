@@ -1,2 +1,2 @@
--- jobs: the parts that a job may hold something of (see HOLDERS in core), under one name. What moves jobs uses them all.
+-- jobs: the parts that a job may hold something of (see HOOKS in core), under one name. What moves jobs uses them all.
 -- uses: timers unique concurrency arrays follows workflows

@@ -33,11 +33,11 @@ end
 local function wait_after(job, outcome, retry_ms, retry_max_ms, chance)
   local row = redis.call('HMGET', job_key(job.id), 'attempts', 'max_attempts', 'retry')
   job.attempts = tonumber(row[1] or NUMBERS.attempts)
-  if row[2] or not job.holds then -- else its array may say it
+  if row[2] or not job.hooks then -- else its array may say it
     job.max_attempts = tonumber(row[2] or NUMBERS.max_attempts)
   end
   local delay, factor, longest, jitter, only, never =
-    string.match(row[3] or job.holds and job.retry or '', '^(%S+) (%S+) (%S+) ([^| ]+)|([^|]*)|([^|]*)$')
+    string.match(row[3] or job.hooks and job.retry or '', '^(%S+) (%S+) (%S+) ([^| ]+)|([^|]*)|([^|]*)$')
   outcome.final = delay and is_final(outcome, only, never)
   delay = tonumber(delay or '') or retry_ms
   longest = tonumber(longest or '') or outcome.retry_after_ms and retry_max_ms or math.max(retry_max_ms, delay)

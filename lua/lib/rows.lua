@@ -2,7 +2,7 @@
 
 local ROWS = {
   FIELDS = {
-    'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'holds',
+    'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'hooks',
     'losses',
   },
   PAYLOADS = { 6, 7, 9, 10, 11 }, -- places of what may be large
@@ -31,7 +31,7 @@ end
 
 -- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
 function ROWS.with_array(id, row)
-  if row[12] and string.find(row[12], 'a', 1, true) and not pcall(fill_in, id, row) then
+  if has_hook(row[12], 'task') and not pcall(fill_in, id, row) then
     quarantine(id)
   end
   return row
@@ -42,7 +42,7 @@ end
 function ROWS.is_suspect(id, row)
   local losses = tonumber(row[13] or 0) or 0
   return losses > 1
-    or losses == 1 and (tonumber(row[4]) or 0) + 1 >= setmetatable({ id = id, holds = row[12] }, JOB).max_attempts
+    or losses == 1 and (tonumber(row[4]) or 0) + 1 >= setmetatable({ id = id, hooks = row[12] }, JOB).max_attempts
 end
 
 -- What the worker is told beside the usual: JSON that Redis does not look into, the workflow, and whether it is a suspect.

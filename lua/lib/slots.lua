@@ -159,7 +159,7 @@ do
     end
   end
 
-  function HOLDERS.c(job, from, to)
+  function HOOKS.concurrency(job, from, to)
     if not pcall(change, job, from, to) then
       quarantine(job.id)
     end
@@ -203,8 +203,8 @@ do
 
   -- A job that may have a key was popped from `list`: return which job starts instead, the first one of those that were
   -- let go (the other one goes back to the head of the list), or nil if there is no slot any more.
-  function SLOTS.whose_turn(id, queue, holds, list)
-    if not string.find(holds, 'c', 1, true) then
+  function SLOTS.whose_turn(id, queue, hooks, list)
+    if not has_hook(hooks, 'concurrency') then
       return id
     end
     local ok, first = pcall(turn_of, id, queue, list)
@@ -214,9 +214,13 @@ do
     return ok and first
   end
 
-  -- Have a pending job stand in its line (see maintain_repair).
+  -- Have a pending job leave its line, or stand in that of its queue.
+  function SLOTS.leave_line(job)
+    HOOKS.concurrency(job, 'pending', 'blocked')
+  end
+
   function SLOTS.join_line(job)
-    wait(said_by(job.id), job, false)
+    HOOKS.concurrency(job, 'blocked', 'pending')
   end
 
   -- Write what has changed of a key's counts in this call.

@@ -50,7 +50,7 @@ end
 
 -- Delete a finished job. `later`: its array has more tasks, call again.
 local function delete_finished(job)
-  if job.holds and job.array then
+  if job.hooks and job.array then
     return nil, 'it is a task: delete its array'
   elseif is_walked(job) then
     return nil, 'its dependents are not told of its end yet'
@@ -88,7 +88,7 @@ function STEER.retry(job)
     return nil, 'it waits for ' .. (job.caused_by or 'another job')
   end
   local head = head_of(job)
-  if job.holds and job.array and head == job then
+  if job.hooks and job.array and head == job then
     return nil, 'its array is gone'
   end
   local holder, key = kept_off_by(head)
@@ -108,7 +108,7 @@ end
 
 -- Have a waiting job wait elsewhere, behind those that wait there.
 function STEER.move(job, queue, priority)
-  if job.holds and (is_array(job) or job.array) then
+  if job.hooks and (is_array(job) or job.array) then
     return nil, 'arrays and their tasks stay in their queue'
   elseif job.batch then
     return nil, 'its submission is not complete'
@@ -117,16 +117,16 @@ function STEER.move(job, queue, priority)
   if status == 'pending' then
     leave_list(job, SHORT_LIST_OF_MANY)
   end
-  local in_line = status == 'pending' and job.holds and string.find(job.holds, 'c', 1, true)
+  local in_line = status == 'pending' and has_hook(job.hooks, 'concurrency')
   if in_line then
-    HOLDERS.c(job, status, 'blocked')
+    SLOTS.leave_line(job)
   end
   leave(job)
   redis.call('HSET', job_key(job.id), 'queue', queue, 'priority', priority)
   job.queue, job.priority = queue, priority
   if in_line then
     SLOTS.said_by(job.id).priority = tonumber(priority)
-    HOLDERS.c(job, 'blocked', status)
+    SLOTS.join_line(job)
   end
   enter(job, status)
   return true

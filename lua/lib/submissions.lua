@@ -3,7 +3,7 @@
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
-local FROM_FIELDS = { queue = true, priority = true, unique = true, holds = true, array_size = true, array_parallel = true,
+local FROM_FIELDS = { queue = true, priority = true, unique = true, hooks = true, array_size = true, array_parallel = true,
   array_first = true, array_follows = true, array_values = true, final = true }
 local NONE = {} -- the edges of a job without: most have none
 
@@ -167,14 +167,6 @@ local function store_children(children, jobs)
   end
 end
 
--- A workflow as an argument: its id, in front of it `+` when jobs are added to it, behind it `!` if it stops with the first
--- job that fails, `~` if it has a final job, and `@` with the API key that it is submitted with. Returns its id, and whether
--- jobs are added.
-local function parse_workflow(text)
-  local plus, id = string.match(text, '^(%+?)(%w*)')
-  return id, plus == '+'
-end
-
 -- Why a workflow takes no more jobs; nil if it does.
 local function refuses_jobs(workflow)
   local key = P .. 'workflow:' .. workflow
@@ -195,24 +187,16 @@ local function refuses_jobs(workflow)
   return final and final ~= 'blocked' and final ~= 'cancelled' and { 'WORKFLOW_CLOSED', 'final' } or nil
 end
 
--- Write down a new workflow, or that it has more jobs.
-local function store_workflow(text, made_at, size, name)
-  local id, adding = parse_workflow(text)
-  local key = P .. 'workflow:' .. id
-  if adding then
+-- Store a new workflow, or that it has more jobs. `new`: fields of its hash as JSON, '' where jobs are added to it.
+local function store_workflow(workflow, new, made_at, size)
+  local key = P .. 'workflow:' .. workflow
+  if new == '' then
     redis.call('HINCRBY', key, 'size', size)
     return
   end
-  redis.call('HSET', key, 'created_at', made_at, 'size', size, 'name', name)
-  if string.find(text, '!', 1, true) then
-    redis.call('HSET', key, 'on_failure', 'stop')
-  end
-  if string.find(text, '[!~]') then
-    redis.call('HSET', key, 'holds', 'w')
-  end
-  local by = string.match(text, '@(%w+)$')
-  if by then
-    redis.call('HSET', key, 'key', by)
+  redis.call('HSET', key, 'created_at', made_at, 'size', size)
+  for field, value in pairs(cjson.decode(new)) do
+    redis.call('HSET', key, field, value)
   end
 end
 

@@ -1,12 +1,12 @@
 -- timers: moments by which a job has to have started (`expires`) or ended (`deadline`), and those by which a command that
 -- is being stopped has to be gone.
 --
--- A job with such a moment `holds` the letter t. Its hash has `deadline_at` and `expires_at` (ms); where a length of time
+-- A job with such a moment has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms); where a length of time
 -- was given, also `deadline_ms` and `expires_ms`, and the moment is made when the job arrives. While it can still come,
 -- `due` has the member `deadline <id>` or `expires <id>` (see expiry).
 
 local DUE = P .. 'due'
-local has_timers, expired_at, must_stop
+local expired_at, must_stop
 
 do
 
@@ -52,7 +52,7 @@ local function arm_unstarted(job)
   end
 end
 
-function HOLDERS.t(job, from, to)
+function HOOKS.timers(job, from, to)
   if TERMINAL[to] then
     index(DUE, 'deadline ' .. job.id, false)
     index(DUE, 'expires ' .. job.id, false)
@@ -65,13 +65,9 @@ function HOLDERS.t(job, from, to)
   end
 end
 
-function has_timers(holds)
-  return holds and string.find(holds, 't', 1, true)
-end
-
 -- When the deadline of a job passed while it ran, so that it is being stopped; false if it did not.
 function expired_at(job)
-  return has_timers(job.holds) and job.expired_at
+  return has_hook(job.hooks, 'timers') and job.expired_at
 end
 
 -- Which of these moments comes first (each may be missing): an attempt's `timeout`, or that its job was `cancelled` or

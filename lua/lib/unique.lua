@@ -1,6 +1,6 @@
 -- unique: keys that one job at a time holds. unique:<key> (STRING, with a TTL) says `<job id> <run>` of who does.
 --
--- A job has `<until> <on_conflict> <ttl_ms> <key>` in its field `unique`, and `u` in its `holds`. Who submits or retries it
+-- A job has `<until> <on_conflict> <ttl_ms> <key>` in its field `unique`, and the hook `unique`. Who submits or retries it
 -- takes the key for it; here it is given back, whichever way the job goes, if it still names this job and this run.
 
 local function parse_unique(text)
@@ -32,7 +32,7 @@ end
 
 -- The job that keeps this one from running again, and the key that both need; nil when nothing does.
 local function kept_off_by(job)
-  local unique = job.holds and string.find(job.holds, 'u', 1, true) and parse_unique(job.unique)
+  local unique = has_hook(job.hooks, 'unique') and parse_unique(job.unique)
   local other = unique and holder_of(unique.key)
   if other and other.id ~= job.id then
     return other.id, unique.name
@@ -48,7 +48,7 @@ local function end_without_key(job, other)
   return 'cancelled'
 end
 
-function HOLDERS.u(job, from, to)
+function HOOKS.unique(job, from, to)
   local row = redis.call('HMGET', job_key(job.id), 'unique', 'run')
   local unique, run = parse_unique(row[1]), row[2] or '1'
   if not unique then
@@ -60,7 +60,7 @@ function HOLDERS.u(job, from, to)
     local other = holder_of(unique.key)
     if not other then
       take_key(unique, job.id, run)
-    elseif not string.find(job.holds, 'A', 1, true) then -- an array goes on as its tasks do
+    elseif not has_hook(job.hooks, 'array') then -- an array goes on as its tasks do
       return end_without_key(job, other)
     end
   elseif from == 'running' and unique.till == 'started' and not holder_of(unique.key) then

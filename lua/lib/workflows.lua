@@ -1,7 +1,7 @@
 -- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
 -- uses: ends arrays
 --
--- workflow:<id> (HASH) has beside its counts: `holds` (letters of its jobs), `on_failure`, `final` (id of that job),
+-- workflow:<id> (HASH) has beside its counts: `watched` (its jobs have the hook `workflow`), `on_failure`, `final` (id of that job),
 -- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop
 -- has come to, while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
 -- A job from which a cancel goes on to its dependents has `cascade`: a number of that cancel, and the next edge, or follower
@@ -143,7 +143,7 @@ function WALKS.cascade(id, budget)
   return done, not token or at == '-'
 end
 
-function HOLDERS.w(job, from, to)
+function HOOKS.workflow(job, from, to)
   local workflow = job.workflow
   if not workflow then
     return nil -- a claim

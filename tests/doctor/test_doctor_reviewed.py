@@ -243,7 +243,7 @@ async def test_a_unique_key_of_a_submission_that_is_given_up_step_by_step_is_no_
     batch, job = new_id(), new_id()
     await bench.client.hset(bench.keys.batch(batch), mapping={"state": "aborted", "created_at": "1"})
     await bench.client.zadd(bench.keys.batches, {batch: 1})
-    said = {"status": "pending", "batch": batch, "unique": "finished reject 60000 k", "holds": "u"}
+    said = {"status": "pending", "batch": batch, "unique": "finished reject 60000 k", "hooks": "unique"}
     await bench.client.hset(bench.keys.job(job), mapping=said)
     await bench.client.set(bench.keys.unique("k"), f"{job} 1", px=60_000)
     assert (await store.doctor.examine()).faults == ()

@@ -22,7 +22,7 @@ def check(script: Script) -> list[str]:
         problem
         for rule in (
             operation_problems,
-            holder_problems,
+            hook_problems,
             slot_problems,
             key_problems,
             argument_problems,
@@ -39,12 +39,12 @@ def operation_problems(script: Script) -> Iterator[str]:
         yield f"the first line is not `-- {script.name}: what it does`"
 
 
-def holder_problems(script: Script) -> Iterator[str]:
-    """A script that moves jobs has to know all that jobs may hold, else it is lost or kept for ever."""
-    if "tell_holders" in script.reached_by_itself:
+def hook_problems(script: Script) -> Iterator[str]:
+    """A script that moves jobs has to know all lifecycle hooks, else what jobs hold is lost or kept for ever."""
+    if "call_hooks" in script.reached_by_itself:
         for file, part in script.library.items():
-            if file not in script.parts and re.search(r"^function HOLDERS\.", part.body, re.MULTILINE):
-                yield f"moves jobs, but does not use lib/{file}, which has letters of `holds`"
+            if file not in script.parts and re.search(r"^function HOOKS\.", part.body, re.MULTILINE):
+                yield f"moves jobs, but does not use lib/{file}, which has lifecycle hooks"
 
 
 def slot_problems(script: Script) -> Iterator[str]:

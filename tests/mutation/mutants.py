@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(
 _CALL: Final = re.compile(r"([\w.]+)\s*\(")
 _HARMLESS: Final = {
     *("and", "or", "not", "tonumber", "type", "next", "int", "string.find", "string.match", "string.sub", "math.min"),
-    *("math.max", "is_array", "is_cascading", "has_timers", "is_gated", "ROWS.is_suspect", "expired_at", "visible"),
+    *("math.max", "is_array", "is_cascading", "has_hook", "is_gated", "ROWS.is_suspect", "expired_at", "visible"),
 }
 
 

@@ -105,7 +105,7 @@ async def test_a_damaged_key_of_an_array_spares_those_who_end_its_tasks(bench: B
 async def test_many_damaged_arrays_kept_all_others_waiting(bench: Bench) -> None:
     store = bench.store()
     for one in ids.new_ids(101):
-        await bench.client.hset(bench.keys.job(one), mapping={"status": "blocked", "holds": "A", "array_size": "2"})
+        await bench.client.hset(bench.keys.job(one), mapping={"status": "blocked", "hooks": "array", "array_size": "2"})
         await bench.client.set(bench.keys.array(one), "what?")
         await bench.client.zadd(bench.keys.arrays, {one: 0})
     job = array_job(3)

@@ -9,12 +9,13 @@ from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import LIVE, STATUSES, TERMINAL, number_of, row_of
 from workron.doctor.reading import Reader
 from workron.ids import decode, encode, is_id
+from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
 STATES: Final = tuple(one for one in STATUSES if one != "blocked")
 _HASH: Final = ("size", "made", "parallel", "follows", "dropped", "started", "walk", *STATES)
 _JOB: Final = (
-    "status", "batch", "queue", "holds", "array_size", "array_first", "array_parallel", "array_follows",
+    "status", "batch", "queue", "hooks", "array_size", "array_first", "array_parallel", "array_follows",
     "cancel_requested_at",
 )  # fmt: skip
 _SAID: Final = ("size", "parallel", "follows")
@@ -49,7 +50,7 @@ class Stock:
 
     @property
     def known(self) -> bool:
-        return "A" in self.head.get("holds", "") and "batch" not in self.head and "status" in self.head
+        return Hook.ARRAY in self.head.get("hooks", "") and "batch" not in self.head and "status" in self.head
 
     @property
     def to_make(self) -> int:

@@ -11,11 +11,12 @@ from typing import Any, Final
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import TERMINAL, Row, number_of, row_of
 from workron.doctor.reading import Check
+from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
 SLICE: Final = 50
 """Edges that are looked at in one go, so that no step is long."""
-_FIELDS: Final = ("status", "batch", "broken", "holds", "depends_on", "final", "run_at", "children")
+_FIELDS: Final = ("status", "batch", "broken", "hooks", "depends_on", "final", "run_at", "children")
 _PARENT: Final = ("status", "edge_cursor", "children")
 
 
@@ -117,7 +118,7 @@ class _Waits:
             if not self.parents[one].knows
         )
         yield from self._visit(there)
-        if not there and "A" in self.row.get("holds", ""):
+        if not there and Hook.ARRAY in self.row.get("hooks", ""):
             yield "HSET", self.keys.array(self.job), "started", 1
             yield "ZADD", self.keys.arrays, 1, self.job
         elif not there and "final" not in self.row:

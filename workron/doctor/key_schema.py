@@ -222,7 +222,7 @@ _SUBMISSIONS: Final = (
     Shape(
         _KEYS.workflow(_ID),
         "hash",
-        "name, size and counts; `holds`, `on_failure`, `final`, `stopped`, `stopped_by` and `stop_at`"
+        "name, size and counts; `watched`, `on_failure`, `final`, `stopped`, `stopped_by` and `stop_at`"
         " (`lua/lib/workflows.lua`)",
         counts=True,
     ),

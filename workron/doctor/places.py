@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from workron.doctor.faults import Ask, text_of
 from workron.doctor.reading import Steps
+from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
 Row = dict[str, str]
@@ -28,7 +29,7 @@ _QUEUES: Final = 100
 """Of those in which jobs wait for a concurrency key, so many are looked at."""
 QUEUE: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _JOB: Final = (
-    "status", "queue", "priority", "batch", "workflow", "array", "holds", "fence", "created_at", "finished_at",
+    "status", "queue", "priority", "batch", "workflow", "array", "hooks", "fence", "created_at", "finished_at",
     "run_at", "edge_cursor", "cascade", "concurrency", "concurrency_limit", "final", "deadline_at", "expires_at",
     "expired_at", "attempts", "cancel_requested_at", "unique", "run", "array_follows",
 )  # fmt: skip
@@ -84,10 +85,10 @@ def job_row(keys: Keys, job: str) -> Steps:
     [answer] = yield [("HMGET", keys.job(job), *_JOB)]
     row = row_of(_JOB, answer)
     more: dict[str, Ask] = {}
-    if "A" in row.get("holds", ""):
+    if Hook.ARRAY in row.get("hooks", ""):
         more |= _fields(keys.array(job), "begun", "walk", "made") | {"untold": ("LLEN", keys.array_ended(job))}
         more |= {"followed": ("EXISTS", keys.array(row.get("array_follows", "").split(" ")[0]))}
-    elif "c" in row.get("holds", "") and "concurrency" not in row:  # a task: its array says it
+    elif Hook.CONCURRENCY in row.get("hooks", "") and "concurrency" not in row:  # a task: its array says it
         more |= _fields(keys.job(row.get("array", "").split(" ")[0]), "concurrency", "concurrency_limit")
     if "workflow" in row:
         more |= _fields(keys.workflow(row["workflow"]), "stop_at", "size")
@@ -123,7 +124,7 @@ def job_places(keys: Keys, job: str, row: Row) -> Iterator[Place]:
         yield from _line(keys, job, row)
     yield from _timers(keys, job, row)
     yield from _walks(keys, job, row)
-    if "A" in row.get("holds", "") and "made" in row:
+    if Hook.ARRAY in row.get("hooks", "") and "made" in row:
         yield from _array(keys, job, row)
     if "workflow" in row:
         yield _list(keys.workflow_jobs(row["workflow"]), job)
@@ -159,7 +160,7 @@ def _line(keys: Keys, job: str, row: Row) -> Iterator[Place]:
 
 
 def _timers(keys: Keys, job: str, row: Row) -> Iterator[Place]:
-    if row.get("status") in TERMINAL or "t" not in row.get("holds", ""):
+    if row.get("status") in TERMINAL or Hook.TIMERS not in row.get("hooks", ""):
         return
     waits = row.get("status") != "running" and row.get("attempts", "0") == "0"
     expires = waits and "begun" not in row and "cancel_requested_at" not in row

@@ -187,8 +187,8 @@ class NewJob:
     depends_on: Sequence[Dependency] = ()
     final: bool = False
     """The job starts when all other jobs of its workflow have ended."""
-    holds: str = ""
-    """A letter for each lifecycle hook of the job: see `HOLDERS` in `lua/lib/core.lua`."""
+    watched: bool = False
+    """Its workflow has to know how it ends: see `Workflow.watched`."""
     key: str | None = None
     """Id of the API key with which it was submitted, None for the master key."""
     more: Mapping[str, Any] = field(default_factory=dict)

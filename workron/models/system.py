@@ -107,8 +107,8 @@ class Workflow:
     """The failed job."""
     final: str | None = None
     """The job that starts when all others have ended."""
-    holds: str = ""
-    """Hooks of its jobs: see `NewJob.holds`."""
+    watched: bool = False
+    """What becomes of its jobs matters to the workflow: it stops with the first failure, or has a final job."""
     key: str | None = None
     """Id of the API key with which it was submitted, None for the master key."""
 

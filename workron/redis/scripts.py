@@ -142,14 +142,14 @@ class Scripts:
         batch: str,
         chunks: int,
         workflow: str,
-        name: str,
+        new: bytes,
         key: str,
         fingerprint: str,
         ttl_ms: int,
         first: str,
         size: int,
     ) -> Any:
-        return await self._run("submission_open", batch, chunks, workflow, name, key, fingerprint, ttl_ms, first, size)
+        return await self._run("submission_open", batch, chunks, workflow, new, key, fingerprint, ttl_ms, first, size)
 
     async def submission_admit(self, batch: str) -> Any:
         return await self._run("submission_admit", batch)

@@ -13,10 +13,12 @@ from workron.models import (
     DEFAULT_QUEUE,
     Dependency,
     NewJob,
+    OnFailure,
     Unique,
     When,
     retry,
 )
+from workron.redis.formats import Hook
 from workron.redis.scripts import Arg
 
 MAX_JOBS: Final = 400
@@ -80,10 +82,10 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("retry", retry.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
-    holds = job.holds
+    hooks: list[str] = []
     if job.deadline is not None or job.expires is not None:
         parts += _timers(job)
-        holds += "t"
+        hooks.append(Hook.TIMERS)
     if job.env:
         parts += ("env", orjson.dumps(dict(job.env)))
     if job.cwd is not None:
@@ -95,16 +97,30 @@ def fields(job: NewJob) -> list[str | bytes]:
     if job.final:
         parts += ("final", "1")
     if job.array is not None:
-        holds += "A"
+        hooks.append(Hook.ARRAY)
     if job.concurrency is not None:
-        holds += "c"  # behind A, which says what becomes of the job
+        hooks.append(Hook.CONCURRENCY)
     if job.unique is not None:
-        holds = "u" + holds  # it may end a job where others would set their timers
-    if holds:
-        parts += ("holds", holds)
+        hooks.append(Hook.UNIQUE)
+    if job.watched:
+        hooks.append(Hook.WORKFLOW)
+    if hooks:
+        parts += ("hooks", " ".join(hooks))
     if job.depends_on:
         parts += ("depends_on", _depends_on(job.depends_on))
     return parts
+
+
+def new_workflow(name: str, on_failure: OnFailure, *, watched: bool, key: str | None) -> bytes:
+    """Return the fields of a new workflow's hash, as JSON."""
+    fields = {"name": name}
+    if on_failure is not OnFailure.CONTINUE:
+        fields["on_failure"] = on_failure
+    if watched:
+        fields["watched"] = "1"
+    if key is not None:
+        fields["key"] = key
+    return orjson.dumps(fields)
 
 
 def _unique(unique: Unique) -> str:

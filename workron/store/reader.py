@@ -256,7 +256,7 @@ class Reader:
             stopped=Stopped(how) if how else None,
             stopped_by=decode.text(row.get("stopped_by")),
             final=decode.text(row.get("final")),
-            holds=decode.text(row.get("holds")) or "",
+            watched="watched" in row,
             key=decode.text(row.get("key")),
         )
 

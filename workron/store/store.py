@@ -52,6 +52,7 @@ from workron.store.arrays import Arrays
 from workron.store.attempts import Attempts
 from workron.store.audit import AuditLog
 from workron.store.bulk_actions import Actions
+from workron.store.encode import new_workflow
 from workron.store.explain import Explainer, Explanation
 from workron.store.listing import Listing
 from workron.store.maintenance import Maintenance
@@ -226,20 +227,16 @@ class Store:
         await self._arrays.check(jobs, self._reader.jobs)
         # The id behind the last job's: the same again if the submission is repeated.
         workflow_id = ids.ids_from(jobs[-1].id, 2)[1] if as_workflow or workflow is not None else ""
-        flags = ("!" if on_failure is OnFailure.STOP else "") + ("~" if [job for job in jobs if job.final] else "")
-        if flags:
-            _mark(jobs, "w")
-        if workflow_id and jobs[0].key:
-            flags += f"@{jobs[0].key}"
-        return await self._submitter.submit(
-            jobs, workflow=workflow_id, name=workflow or "", flags=flags, idempotency=idempotency
-        )
+        watched = on_failure is OnFailure.STOP or any(job.final for job in jobs)
+        _watch(jobs, watched=watched)
+        new = new_workflow(workflow or "", on_failure, watched=watched, key=jobs[0].key) if workflow_id else b""
+        return await self._submitter.submit(jobs, workflow=workflow_id, new=new, idempotency=idempotency)
 
     async def add(self, workflow: str, jobs: Sequence[NewJob], *, idempotency: Idempotency | None = None) -> Submitted:
         """Add jobs to a workflow, all or nothing; raise Conflict if it has ended or accepts no more."""
-        _mark(jobs, (await self.workflow(workflow)).holds)
+        _watch(jobs, watched=(await self.workflow(workflow)).watched)
         await self._arrays.check(jobs, self._reader.jobs)
-        return await self._submitter.submit(jobs, workflow=workflow, name="", flags="+", idempotency=idempotency)
+        return await self._submitter.submit(jobs, workflow=workflow, new=b"", idempotency=idempotency)
 
     # --- operator actions ---------------------------------------------------------------------------------------------
 
@@ -345,6 +342,6 @@ class Store:
             yield signals()
 
 
-def _mark(jobs: Sequence[NewJob], letters: str) -> None:
-    for job in jobs:
-        job.holds += "".join(letter for letter in letters if letter not in job.holds)
+def _watch(jobs: Sequence[NewJob], *, watched: bool) -> None:
+    for job in jobs if watched else ():
+        job.watched = True

@@ -78,13 +78,12 @@ class Submitter:
         jobs: Sequence[NewJob],
         *,
         workflow: str,
-        name: str,
+        new: bytes,
         idempotency: Idempotency | None,
-        flags: str = "",
     ) -> Submitted:
         """Store all jobs. Their ids are consecutive (`ids.new_ids`), parents precede their children.
 
-        `flags`: see `parse_workflow` in `lua/lib/submissions.lua`.
+        `workflow`: its id, empty for none; `new`: fields of a new one (`encode.new_workflow`), empty if jobs are added.
         """
         for job in jobs:
             if len(job.depends_on) > 1 and len({edge.job for edge in job.depends_on}) < len(job.depends_on):
@@ -94,19 +93,17 @@ class Submitter:
         key = f"{idempotency.scope}:{idempotency.key}" if idempotency else ""
         fingerprint = idempotency.fingerprint if idempotency else ""
         arrays = [job for job in jobs if job.array is not None]
-        about = f"+{workflow}" if flags == "+" else workflow + flags
         parts = chunks(jobs)
         first, second = next(parts), next(parts, None)
         async with ArrayValues(self._scripts, jobs, self._afterwards) as values:
             if second is None:
-                head = (key, fingerprint, about, name, len(jobs))
+                head = (key, fingerprint, workflow, new, len(jobs))
                 reply = await values.call(partial(self._store, first, head))
             else:
                 if missing := await self._missing(list(others)):  # found out before anything is written
                     raise UnknownDependency(missing)
-                reply = await self._stage_and_open(
-                    chain((first, second), parts), jobs, values, (workflow, about), name, key, fingerprint
-                )
+                all_parts = chain((first, second), parts)
+                reply = await self._stage_and_open(all_parts, jobs, values, workflow, new, key, fingerprint)
             earlier = _judge(reply)
         if earlier:
             return await self._with_returned(earlier) if len(earlier.ids) > 1 else earlier
@@ -182,20 +179,20 @@ class Submitter:
         parts: Iterable[Chunk],
         jobs: Sequence[NewJob],
         values: ArrayValues,
-        workflow: tuple[str, str],
-        name: str,
+        workflow: str,
+        new: bytes,
         key: str,
         fingerprint: str,
     ) -> Any:
         batch = jobs[0].id  # the same again if the submission is repeated
         try:
-            staged, reply = await self._stage(parts, reservations(jobs), values, batch, workflow[0], key, fingerprint)
+            staged, reply = await self._stage(parts, reservations(jobs), values, batch, workflow, key, fingerprint)
             if reply[0] == b"STAGED":
                 reply = await self._scripts.submission_open(
                     batch=batch,
                     chunks=staged,
-                    workflow=workflow[1],
-                    name=name,
+                    workflow=workflow,
+                    new=new,
                     key=key,
                     fingerprint=fingerprint,
                     ttl_ms=IDEMPOTENCY_MS,
