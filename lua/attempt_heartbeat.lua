@@ -41,7 +41,7 @@ local function beat(id, fence)
   local key = job_key(id)
   local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at',
     'array')
-  if type(row) ~= 'table' or row[1] ~= 'running' or row[2] ~= fence then
+  if row[1] ~= 'running' or row[2] ~= fence then
     return 'lost'
   end
   local timeout_ms = row[3] or row[7] and timeout_of_array(string.match(row[7], '^%S+'))

@@ -63,7 +63,7 @@ end
 -- Read a job; nil when there is none (or its key is broken: the rest of a batch goes on).
 local function read(id)
   local row = redis.pcall('HMGET', job_key(id), unpack(FIRST))
-  if type(row) ~= 'table' or row.err or not row[1] then
+  if not row[1] then
     return nil
   end
   return setmetatable({
@@ -177,7 +177,7 @@ local function enter(job, to, at_front)
     if not soonest_at or job.run_at < soonest_at then
       soonest_queue, soonest_at = job.queue, job.run_at
     end
-  elseif to == 'pending' and not kept_back[job.id] then
+  elseif not kept_back[job.id] then -- it is pending: claims start jobs by themselves
     append(at_front and fronts or pushes, queue_key(job.queue) .. ':pending:' .. job.priority, job.id)
     hints[job.queue] = true
   end
@@ -281,7 +281,7 @@ end
 local function hint_sooner()
   if soonest_at then
     local first = redis.pcall('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
-    if first.err or #first == 0 or tonumber(first[2]) > soonest_at then
+    if #first == 0 or tonumber(first[2]) > soonest_at then
       hints[soonest_queue] = true
     end
     soonest_queue, soonest_at = nil, nil
@@ -302,7 +302,7 @@ local function flush_counts()
         if of_queue and WAITING[field] then
           waiting = waiting + change
         end
-        if of_queue and field == 'pending' and change > 0 and not (type(now) == 'number' and now > change) then
+        if of_queue and field == 'pending' and not (type(now) == 'number' and now > change) then
           index(P .. 'queues:pending', of_queue, 0) -- those where some waited before are in it
         end
       end

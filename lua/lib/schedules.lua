@@ -33,7 +33,7 @@ end
 -- Read what says whether a schedule may move; nil if there is none, or its key is damaged.
 function read_schedule(name)
   local row = redis.pcall('HMGET', schedule_key(name), 'version', 'next', 'queued', 'overlap', 'paused', 'active')
-  if type(row) ~= 'table' or row.err or not row[1] then
+  if not row[1] then
     return nil
   end
   return { version = row[1], next = row[2], queued = row[3], overlap = row[4], paused = row[5], active = row[6] or '' }

@@ -8,7 +8,7 @@ local function meant_fence(id, fence)
     return fence
   end
   local row = redis.pcall('HMGET', job_key(id), 'fence', 'ended_fence', 'releases', 'losses', 'status')
-  if type(row) ~= 'table' or row.err or fence == 'safe' and (row[3] or row[4]) then
+  if fence == 'safe' and (row[3] or row[4]) then
     return ''
   end
   if fence == 'always' and row[5] == 'running' then

@@ -1,9 +1,12 @@
 """What a parent's retry, and a cancel that goes on from it, leave alone: each was a check without a test."""
 
+import pytest
+
 from tests.array_jobs import array_job, run_all
 from tests.builders import after, claim, finish, jobs, new_job, submit
 from tests.servers import Bench
 from tests.workflows import FAILURE, statuses
+from workron.errors import Conflict
 from workron.models import NewJob, When
 from workron.store import Store
 
@@ -39,6 +42,15 @@ async def test_a_job_that_was_cancelled_does_not_wait_for_its_parents_retry_when
     await store.retry(parent)
     await store.retry(child.id)
     assert await statuses(store, parent, child) == ["pending", "pending"]
+
+
+async def test_the_retry_of_a_cancelled_job_names_the_parent_that_has_failed_meanwhile(store: Store) -> None:
+    (parent,) = await submit(store, new_job(max_attempts=1))
+    (child,) = await submit(store, new_job(depends_on=after(parent)))
+    await store.cancel(child)
+    await finish(store, (await claim(store))[0], FAILURE)
+    with pytest.raises(Conflict, match=parent):
+        await store.retry(child)
 
 
 async def test_an_array_whose_tasks_run_is_not_skipped_when_its_retried_parent_ends_otherwise(store: Store) -> None:

@@ -63,7 +63,7 @@ async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]])
         try:
             answer = await attempt()
         except StoreUnavailable as error:
-            if not error.is_outage:
+            if type(error) not in (StoreUnavailable, ApiAway):
                 raise
             outage.failed(error)
         else:

@@ -1,0 +1,66 @@
+"""What the moves of a job write, and what they leave as it is."""
+
+from tests.builders import claim, finish, new_job, submit
+from tests.servers import Bench
+from tests.unique_keys import unique
+from workron.models import Outcome, OutputPatch, Reason, Status
+from workron.store import Store
+
+
+async def test_each_move_of_a_job_is_an_event(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await finish(store, got)
+    events = [fields for _, fields in await bench.client.xrange(bench.keys.events)]
+    assert events == [{status: job_id.encode()} for status in (b"pending", b"running", b"done")]
+
+
+async def test_a_queue_where_no_job_is_pending_is_not_listed_as_one(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(delay_ms=60_000, queue="later"), new_job(queue="now"))
+    assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"now"]
+
+
+async def test_a_job_that_has_ended_keeps_no_empty_fields(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(max_attempts=1))
+    (got,) = await claim(store)
+    await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1))
+    stored = await bench.client.hgetall(bench.keys.job(job_id))
+    assert stored[b"exit_code"] == b"1"
+    assert [name for name, value in stored.items() if not value] == []
+
+
+async def test_a_result_that_says_nothing_of_progress_leaves_what_was_reported(store: Store) -> None:
+    (job_id,) = await submit(store, new_job(max_attempts=1))
+    (got,) = await claim(store)
+    await store.attempts.write_output([(got.id, got.fence, OutputPatch(0, b"", 0, progress="half"))])
+    await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1))
+    job = await store.job(job_id)
+    assert (job.status, job.progress) == (Status.FAILED, "half")
+
+
+async def test_a_release_after_the_result_gives_nothing_back(store: Store) -> None:
+    """The job would run once more, although it is done."""
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await finish(store, got)
+    assert await store.attempts.release([(got.id, got.fence)]) == [None]
+    assert (await store.job(job_id)).status is Status.DONE
+
+
+async def test_a_release_of_a_job_that_is_gone_notes_no_damage(store: Store, bench: Bench) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    await finish(store, got)
+    await store.delete(job_id)
+    assert await store.attempts.release([(got.id, got.fence)]) == [None]
+    assert not await bench.client.exists(bench.keys.quarantine)
+
+
+async def test_a_job_that_is_replaced_within_its_own_submission_stands_in_no_list(bench: Bench) -> None:
+    """Should it run once more, it would have its old place."""
+    store = bench.store()
+    _, second = await submit(store, *(new_job(unique=unique("replace")) for _ in range(2)))
+    assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [second.encode()]
