@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 KEY = "a-key-for-tests-only"
 SIZE = 10_000
-CALLS = ["stage"] * 25 + ["open"] + ["admit"] * 26
-OPEN = CALLS.index("open")
+CALLS = ["submission_stage"] * 25 + ["submission_open"] + ["submission_admit"] * 26
+OPEN = CALLS.index("submission_open")
 DEATHS = [("before", number) for number in range(len(CALLS))] + [("after", len(CALLS) - 1)]
 KEYS = Keys("default")
 

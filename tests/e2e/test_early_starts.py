@@ -38,14 +38,14 @@ async def test_a_process_that_was_there_before_redis_gave_up(
     processes.start("worker")
     processes.reaper()
     processes.start("api", "--port", str(port), "--data-dir", str(tmp_path))
-    await wait_until(lambda: said(tmp_path, "away") == [1] * 4)
+    await wait_until(lambda: said(tmp_path, "unavailable") == [1] * 4)
     await asyncio.sleep(1)  # they try more than once, and say it once
     binary = server_binary()
     assert binary is not None
     server = start_server(binary, Path(url.removeprefix("unix://")).parent)
     try:
-        await wait_until(lambda: said(tmp_path, " ready") == said(tmp_path, " back") == [1] * 4)
-        assert said(tmp_path, "away") == [1] * 4
+        await wait_until(lambda: said(tmp_path, " ready") == said(tmp_path, " available") == [1] * 4)
+        assert said(tmp_path, "unavailable") == [1] * 4
     finally:
         server.kill()
         server.wait(10)
@@ -58,6 +58,6 @@ async def test_who_waits_for_redis_is_told_to_stop(
     processes.set(WORKRON_API_KEY=KEY)
     options = ["--port", str(free_port()), "--data-dir", str(tmp_path)] if process == "api" else []
     waiting = processes.start(process, *options)
-    await wait_until(lambda: said(tmp_path, "away") == [1])
+    await wait_until(lambda: said(tmp_path, "unavailable") == [1])
     waiting.terminate()
     assert await asyncio.to_thread(waiting.wait, 5) == 0

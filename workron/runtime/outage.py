@@ -63,7 +63,7 @@ async def outlast(stopping: asyncio.Event, attempt: Callable[[], Awaitable[_T]])
         try:
             answer = await attempt()
         except StoreUnavailable as error:
-            if type(error) not in (StoreUnavailable, ApiAway):
+            if not error.is_outage:
                 raise
             outage.failed(error)
         else:
