@@ -8,29 +8,32 @@ import sys
 import time
 from collections.abc import Iterator
 
+import click
 import pytest
-import typer
 
 from tests.command_line import CommandLine
 from tests.cores import waited_s
 from workron import __version__
 from workron.cli.app import app
+from workron.cli.command import Group
 from workron.cli.exits import MEANING, Exit
 
 SLOW = {"rich", "httpx2", "pydantic", "pydantic_settings", "redis", "fastapi", "structlog", "yaml"}
 LIMIT_S = 0.2
 
 
-def commands(group: object = None, *path: str) -> Iterator[tuple[tuple[str, ...], object]]:
-    group = group or typer.main.get_command(app)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
-        if hasattr(command, "commands"):
+def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
             yield from commands(command, *path, name)
         else:
+            assert command is not None
             yield (*path, name), command
 
 
-ALL = dict(commands())
+ALL = dict(commands(app))
 
 
 def test_help_names_every_command_and_every_exit_code(alone: CommandLine) -> None:
@@ -46,17 +49,15 @@ def test_help_names_every_command_and_every_exit_code(alone: CommandLine) -> Non
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_the_help_of_every_command_ends_with_examples_that_can_be_parsed(path: tuple[str, ...]) -> None:
-    root = typer.main.get_command(app)
-    examples = [line for line in ALL[path].epilog.splitlines() if line]  # type: ignore[attr-defined]
+    examples = (ALL[path].epilog or "").splitlines()
 
     assert examples
     for example in examples:
         assert len(example) <= 100
         for words in invocations(example):
-            with root.make_context("workron", words[1:]) as context:
-                command = context.command
-                while hasattr(command, "commands"):
-                    name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            with app.make_context("workron", words[1:]) as context:
+                while isinstance(group := context.command, click.Group):
+                    name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
                     context = command.make_context(name, rest, parent=context)
 
 
@@ -75,6 +76,18 @@ def invocations(example: str) -> Iterator[list[str]]:
             words = []
         else:
             words.append(word)
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(path: tuple[str, ...]) -> None:
+    group: click.Group = app
+    for name in path[:-1]:
+        group = group.get_command(click.Context(group), name)  # type: ignore[assignment]  # a group by its place
+    assert isinstance(group, Group)
+
+    (summary,) = [places[path[-1]][1] for places in group.sections.values() if path[-1] in places]  # type: ignore[index]
+
+    assert summary == ALL[path].get_short_help_str(1000)
 
 
 def test_defining_the_commands_imports_nothing_slow() -> None:
@@ -114,10 +127,10 @@ def test_wrong_options_are_usage_errors(alone: CommandLine) -> None:
     for args, expected in {
         ("ls", "--limit", "many"): "'many' is not a whole number",
         ("ls", "--limit", "0"): "at least 1",
-        ("ls", "--status", "lost"): "not one of scheduled, blocked",
-        ("ls", "-o", "xml"): "not one of table, json, jsonl",
+        ("ls", "--status", "lost"): "'lost' is not one of 'scheduled', 'blocked'",
+        ("ls", "-o", "xml"): "'xml' is not one of 'table', 'json', 'jsonl'",
         ("show",): "Missing argument 'ID'",
-        ("submit",): "Missing argument 'COMMAND'",
+        ("submit",): "Missing argument 'COMMAND...'",
         ("logs", "--frobnicate", "x"): "No such option",
     }.items():
         ran = alone(*args)

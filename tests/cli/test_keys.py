@@ -48,7 +48,7 @@ def test_what_people_did_is_told(workron: CommandLine) -> None:
 def test_a_scope_that_is_none_and_a_name_that_is_taken_are_told(workron: CommandLine) -> None:
     ran = workron("keys", "create", "x", "--scope", "root")
     assert ran.code == 2
-    assert "'root' is not one of read, submit, work, admin" in ran.err
+    assert "'root' is not one of 'read', 'submit', 'work', 'admin'" in ran.err
     assert workron("keys", "create", "x").code == 2
     assert workron("keys", "create", "--scope", "read", "--", "--flag").code == 2
     assert workron("keys", "create", "x", "--scope", "admin", "--queue", "a").code == 2

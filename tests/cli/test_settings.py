@@ -6,7 +6,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.local_stack import ROOT
-from workron.cli import flags
+from workron.cli import process
 from workron.settings import Settings
 
 
@@ -142,8 +142,9 @@ def test_no_secret_stands_in_an_error(alone: CommandLine) -> None:
 
 
 def test_every_setting_has_a_flag_in_a_section_of_its_own(alone: CommandLine) -> None:
-    sectioned = [name for title, names in flags._sections() for name in names if title != flags._OTHER]
-    assert sorted(sectioned) == sorted(Settings.model_fields)
+    sections = {param.name: getattr(param, "section", None) for param in process.up.params}
+    assert sorted(map(str, sections)) == sorted(Settings.model_fields)
+    assert not set(sections.values()) & {None, "Options", "Other settings"}
 
     ran = alone("worker", "--help")
 

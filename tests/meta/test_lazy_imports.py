@@ -1,13 +1,18 @@
 """What commands do not import: heavy packages cost their start, and a worker over HTTP needs no Redis client."""
 
+import os
 import signal
 import subprocess
 import sys
 from typing import Final
 
+import pytest
+
+from tests.command_line import Answer, ScriptedApi, job_document, job_list
 from tests.local_stack import ROOT
 
-HEAVY: Final = {"fastapi", "httpx2", "pydantic", "redis", "rich", "uvicorn"}
+HEAVY: Final = {"asyncio", "fastapi", "httpx2", "pydantic", "redis", "rich", "structlog", "uvicorn", "yaml"}
+JOB: Final = job_document()["id"]
 PROGRAM: Final = """
 import atexit, sys
 atexit.register(lambda: print("imported:", *sys.modules, file=sys.stderr))
@@ -27,6 +32,20 @@ def test_help_imports_no_heavy_package() -> None:
     program = [sys.executable, "-c", PROGRAM, "--help"]
     ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "Usage: workron" in ran.stdout
+    assert imported(ran.stderr) & HEAVY == set()
+
+
+@pytest.mark.parametrize("words", ["submit true", "ls --status done -o json", f"show {JOB}", f"wait {JOB}", "ls"])
+def test_ordinary_calls_import_no_heavy_package(words: str) -> None:
+    done = job_document(status="done", exit_code=0)
+    environment = {**os.environ, "WORKRON_API_KEY": "0123456789abcdef"}
+
+    with ScriptedApi().serving() as api:
+        api.answer = lambda call: job_list(done) if call.path == "/jobs" and call.method == "GET" else Answer(done)
+        program = [sys.executable, "-c", PROGRAM, words.split()[0], "--url", api.url, *words.split()[1:]]
+        ran = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+
+    assert JOB in ran.stdout
     assert imported(ran.stderr) & HEAVY == set()
 
 

@@ -1,97 +1,204 @@
-"""Bulk actions: cancel, retry, rm and mv of all matching jobs."""
+"""Commands that change jobs given by id, or all that match: cancel, retry, rm, mv, and `actions`."""
 
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
+import click
 
 from workron.cli import moments
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, connect
+from workron.cli.command import command, options
+from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
-from workron.cli.options import moment
-from workron.cli.render import Column, Format, FormatOption, print_table, status_style
-from workron.client.documents import ActionDoc
+from workron.cli.listing import OUTCOMES
+from workron.cli.render import Column, Format, output_option, print_table, status_style
+from workron.cli.stream import await_end
+from workron.cli.values import MOMENT, NUMBER, given
 
 if TYPE_CHECKING:
     from workron.client import Client
+    from workron.client.documents import ActionDoc
 
 _LOOK_EVERY_S: Final = 0.5
 _SAY_EVERY_S: Final = 10.0
 """Interval of progress lines when stderr is not a terminal."""
 
 _TIME: Final = "RFC 3339, local time without an offset"
+_filters = options(
+    click.option("--status", metavar="STATUS", help="all jobs with this status"),
+    click.option("--queue", metavar="NAME", help="all jobs of this queue"),
+    click.option("--name", metavar="TEXT", help="all jobs of this name"),
+    click.option("--workflow", metavar="ID", help="all jobs of this workflow"),
+    click.option("--error", metavar="TEXT", help="all jobs whose error contains this"),
+    click.option("--tag", metavar="TEXT", multiple=True, help="all jobs with this tag. May be repeated"),
+    click.option("--created-after", type=MOMENT, help=f"not created before ({_TIME})"),
+    click.option("--created-before", type=MOMENT, help="created before"),
+    click.option("--finished-after", type=MOMENT, help="not finished before"),
+    click.option("--finished-before", type=MOMENT, help="finished before"),
+    click.option(
+        "--all", "all_", is_flag=True, help="confirm that all matching jobs are meant; without other filters: all jobs"
+    ),
+    click.option("--dry-run", is_flag=True, help="only count the jobs that match"),
+    click.option("--wait", is_flag=True, help="wait until the action is complete; with filters, show its progress"),
+)
+_FILTERS: Final = (
+    "status",
+    "queue",
+    "name",
+    "workflow",
+    "error",
+    "tag",
+    "created_after",
+    "created_before",
+    "finished_after",
+    "finished_before",
+)
 
 
-@dataclass(frozen=True)
-class BulkOptions:
+class Bulk(NamedTuple):
     """Filters that select jobs instead of ids, and how to run the action."""
 
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="all jobs with this status")] = None
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="all jobs of this queue")] = None
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="all jobs of this name")] = None
-    workflow: Annotated[str | None, typer.Option(metavar="ID", help="all jobs of this workflow")] = None
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="all jobs whose error contains this")] = None
-    tag: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="all jobs with this tag. May be repeated")] = (
-        None
-    )
-    created_after: Annotated[str | None, typer.Option(metavar="TIME", help=f"not created before ({_TIME})")] = None
-    created_before: Annotated[str | None, typer.Option(metavar="TIME", help="created before")] = None
-    finished_after: Annotated[str | None, typer.Option(metavar="TIME", help="not finished before")] = None
-    finished_before: Annotated[str | None, typer.Option(metavar="TIME", help="finished before")] = None
-    all_: Annotated[
-        bool, typer.Option("--all", help="confirm that all matching jobs are meant; without other filters: all jobs")
-    ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only count the jobs that match")] = False
-    wait: Annotated[
-        bool, typer.Option("--wait", help="wait until the action is complete; with filters, show its progress")
-    ] = False
+    where: Mapping[str, Any]
+    all_: bool
+    dry_run: bool
+    wait: bool
 
     def body_or_ids(
-        self,
-        action: str,
-        ids: list[str] | None,
-        of_ids: Mapping[str, object] = MappingProxyType({}),
-        *,
-        waits: bool = False,
+        self, action: str, ids: tuple[str, ...], of_ids: Mapping[str, object] = {}, *, waits: bool = False
     ) -> dict[str, Any] | None:
         """Return the body of a bulk action, or None for a command with ids; raise an error unless it is one of them.
 
         `of_ids`: options that require ids; `waits`: the command can also wait for jobs given by id.
         """
-        wanted = any(getattr(self, field.name) for field in fields(self) if not (waits and field.name == "wait"))
+        wanted = bool(self.where or self.all_ or self.dry_run or (self.wait and not waits))
         if bool(ids) == wanted:
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 "name jobs by id, or select them with filters like --queue and --all", param_hint="ID"
             )
         for option, value in of_ids.items():
             if wanted and value:
-                raise typer.BadParameter("needs job ids", param_hint=option)
+                raise click.BadParameter("needs job ids", param_hint=option)
         return self.body(action) if wanted else None
 
-    def body(self, action: str, to: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def body(self, action: str) -> dict[str, Any]:
         """Return the body of `POST /jobs/actions`."""
         if not (self.all_ or self.dry_run):
             message = "this affects all matching jobs: confirm it, or count them first with --dry-run"
-            raise typer.BadParameter(message, param_hint="--all")
-        where = {
-            "status": self.status,
-            "queue": self.queue,
-            "name": self.name,
-            "workflow": self.workflow,
-            "error": self.error,
-            "tag": self.tag or None,
-            "created_after": moment("--created-after", self.created_after),
-            "created_before": moment("--created-before", self.created_before),
-            "finished_after": moment("--finished-after", self.finished_after),
-            "finished_before": moment("--finished-before", self.finished_before),
-        }
-        given = {name: value for name, value in where.items() if value is not None}
-        return {"action": action, "filter": given, "dry_run": self.dry_run} | ({"to": to} if to else {})
+            raise click.BadParameter(message, param_hint="--all")
+        return {"action": action, "filter": self.where, "dry_run": self.dry_run}
+
+
+def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the filters, and how to run the action; the function gets them as `bulk`."""
+
+    @_filters
+    @wraps(function)
+    def call(all_: bool, dry_run: bool, wait: bool, **values: Any) -> Any:
+        where = given({name: values.pop(name) for name in _FILTERS})
+        return function(bulk=Bulk(where, all_, dry_run, wait), **values)
+
+    return call
+
+
+ids_argument = click.argument(
+    "ids", metavar="[ID...]", nargs=-1, help="ids of jobs; - reads them from stdin; or see --all"
+)
+tasks_option = click.option("--tasks", metavar="0-9,20", help="only the tasks of an array with these indexes")
+
+
+@command(
+    "workron cancel 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron cancel --cascade 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron ls --status pending --all -o jsonl | jq -r .id | workron cancel -",
+    "workron cancel --queue reports --status pending --all",
+)
+@ids_argument
+@bulk_options
+@tasks_option
+@click.option("--cascade", is_flag=True, help="also cancel all jobs that depend on them")
+@output_option
+@api_options
+def cancel(
+    ids: tuple[str, ...], bulk: Bulk, tasks: str | None, *, cascade: bool, output: Format, api: ApiOptions
+) -> int:
+    """Cancel jobs; running commands are stopped. With filters and --all: all matching jobs, in the background."""
+    body = bulk.body_or_ids("cancel", ids, {"--tasks": tasks, "--cascade": cascade}, waits=True)
+    with connect(api) as client:
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
+        cancelled = list(each) if bulk.wait else each  # stop all before waiting for the first one
+        print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
+    return each.code
+
+
+@command(
+    "workron retry 01FZpY2zqTkMcXH0Vb8n3R",
+    "workron retry --queue reports --error 'disk full' --dry-run --wait",
+    "workron retry --status failed --all --wait",
+)
+@ids_argument
+@bulk_options
+@tasks_option
+@output_option
+@api_options
+def retry(ids: tuple[str, ...], bulk: Bulk, tasks: str | None, output: Format, api: ApiOptions) -> int:
+    """Run ended jobs again. With filters and --all: all matching jobs, in the background."""
+    body = bulk.body_or_ids("retry", ids, {"--tasks": tasks})
+    with connect(api) as client:
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids, partial(client.retry, tasks=tasks))
+        print_table(each, output, OUTCOMES)
+    return each.code
+
+
+@command("workron rm 01FZpY2zqTkMcXH0Vb8n3R", "workron rm --status done --finished-before 2030-01-31 --all")
+@ids_argument
+@bulk_options
+@output_option
+@api_options
+def remove(ids: tuple[str, ...], bulk: Bulk, output: Format, api: ApiOptions) -> int:
+    """Delete finished jobs with their output. With filters and --all: all matching jobs, in the background."""
+    body = bulk.body_or_ids("delete", ids)
+    with connect(api) as client:
+        if body is not None:
+            return order(client, body, output, wait=bulk.wait)
+        each = Each(ids, client.delete)
+        for _ in each:
+            pass
+    return each.code
+
+
+@command("workron actions", "workron actions --abort 01FZpY2zqTkMcXH0Vb8n3R")
+@click.option("--abort", metavar="ID", help="abort this action; completed changes stay")
+@output_option
+@api_options
+def actions(abort: str | None, output: Format, api: ApiOptions) -> None:
+    """List bulk actions with their progress, newest first."""
+    with connect(api) as client:
+        found = client.actions() if abort is None else [client.abort_action(abort)]
+        if not print_table(found, output, ACTIONS):
+            notice("no actions yet")
+
+
+@command("workron mv --queue reports --to-queue slow --all", "workron mv --tag nightly --to-priority 1 --all --wait")
+@bulk_options
+@click.option("--to-queue", metavar="NAME", help="target queue")
+@click.option("--to-priority", metavar="1-9", type=NUMBER, help="new priority")
+@output_option
+@api_options
+def move(bulk: Bulk, to_queue: str | None, to_priority: int | None, output: Format, api: ApiOptions) -> int:
+    """Move all matching waiting jobs to another queue or priority, in the background."""
+    to = {name: value for name, value in (("queue", to_queue), ("priority", to_priority)) if value is not None}
+    if not to:
+        raise click.BadParameter("give the target queue or priority", param_hint="--to-queue, --to-priority")
+    body = bulk.body("move") | {"to": to}
+    with connect(api) as client:
+        return order(client, body, output, wait=bulk.wait)
 
 
 def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bool) -> int:
@@ -114,7 +221,7 @@ def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bo
     return Exit.CONFLICT if action["failed"] or action["state"] == "aborted" else Exit.OK
 
 
-def _follow(client: "Client", action: ActionDoc) -> ActionDoc:
+def _follow(client: "Client", action: "ActionDoc") -> "ActionDoc":
     """Return the action when it has ended; show its progress on stderr meanwhile."""
     shown = sys.stderr.isatty()
     said_at = time.monotonic()
@@ -131,7 +238,7 @@ def _follow(client: "Client", action: ActionDoc) -> ActionDoc:
     return action
 
 
-def progress(action: ActionDoc) -> str:
+def progress(action: "ActionDoc") -> str:
     """Return the progress of an action in one line."""
     total = max(action["total"], action["looked"])
     share = f"{action['looked'] / total:.0%}" if total else "0%"
@@ -140,7 +247,7 @@ def progress(action: ActionDoc) -> str:
     return f"{action['action']}: {share} of {total:,} jobs checked, {told}"
 
 
-def _what(action: ActionDoc) -> str:
+def _what(action: "ActionDoc") -> str:
     where = {name: value for name, value in action["filter"].items() if value}
     to = {name: value for name, value in (action["to"] or {}).items() if value}
     said = [f"{name}={value if isinstance(value, str) else ','.join(value)}" for name, value in where.items()]
@@ -162,35 +269,3 @@ ACTIONS: Final = (
     Column("AGE", lambda action: moments.age(action["created_at"]), rank=3, right=True),
     Column("JOBS", _what, rank=1, flexible=True),
 )
-
-
-@spread
-def actions(
-    *,
-    abort: Annotated[str | None, typer.Option(metavar="ID", help="abort this action; completed changes stay")] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
-    """List bulk actions with their progress, newest first."""
-    with connect(api) as client:
-        found = client.actions() if abort is None else [client.abort_action(abort)]
-        if not print_table(found, output, ACTIONS):
-            notice("no actions yet")
-
-
-@spread
-def move(
-    bulk: BulkOptions,
-    *,
-    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="target queue")] = None,
-    to_priority: Annotated[int | None, typer.Option(metavar="1-9", help="new priority")] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
-    """Move all matching waiting jobs to another queue or priority, in the background."""
-    to = {name: value for name, value in (("queue", to_queue), ("priority", to_priority)) if value is not None}
-    if not to:
-        raise typer.BadParameter("give the target queue or priority", param_hint="--to-queue, --to-priority")
-    body = bulk.body("move", to)
-    with connect(api) as client:
-        return order(client, body, output, wait=bulk.wait)

@@ -1,90 +1,127 @@
-"""The behaviour of all commands: integers are exit codes, errors are one line, help ends with examples."""
+"""Behaviour of all commands: integers are exit codes, errors are one line, help ends with examples."""
 
 import errno
-import functools
-import inspect
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
+from click.exceptions import NoSuchCommand
 
 from workron.cli.exits import MEANING, Exit, complain, notice, silence
 from workron.errors import WorkronError
 
-_LEFT = 2
-_WHOLE_SENTENCE = 1000
+_LEFT: Final = 2
+_OPTIONS: Final = "Options"
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Command(TyperCommand):
-    """A command; `epilog` holds its examples, one a line."""
+class Option(click.Option):
+    """An option; the help of its command lists it under its section."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _convert_plainly(super().get_params(ctx))
+    def __init__(self, *args: Any, section: str = _OPTIONS, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.section: Final = section
 
-    def invoke(self, ctx: Any) -> None:
-        """Run the command and leave with its exit code."""
-        raise typer.Exit(guarded(super().invoke, ctx))
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return ["[OPTIONS]", *(_argument_name(param) for param in self.get_params(ctx) if _is_argument(param))]
+class Command(click.Command):
+    """A command; `epilog` holds its examples, one per line."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        params: list[Any] = self.get_params(ctx)
-        arguments = [(_argument_name(param), param.help) for param in params if _is_argument(param)]
-        if arguments:
-            with formatter.section("Arguments"):
-                formatter.write_dl(arguments)
-        with formatter.section("Options"):
-            formatter.write_dl([param.get_help_record(ctx) for param in params if not _is_argument(param)])
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                sections.setdefault(getattr(param, "section", _OPTIONS), []).append(record)
+        for title in sorted(sections, key=_OPTIONS.__eq__):  # the options of all commands come last
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the signature is typer's
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """Write the examples unwrapped: a wrapped command line can't be copied."""
         if self.epilog:
             with formatter.section("Examples"):
                 formatter.write("".join(f"{'':{_LEFT}}{line}\n" for line in self.epilog.splitlines()))
 
 
-class Group(TyperGroup):
-    """A group of commands; its help lists them under the titles given as `rich_help_panel`."""
+class Group(click.Group):
+    """A group whose commands are imported when they are used.
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _convert_plainly(super().get_params(ctx))
+    `sections` gives under each title the commands by name: where they are (`module:variable`) and their summary, or a
+    group. `default` is the command for a call that names none.
+    """
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.commands[name]
-            title = getattr(command, "rich_help_panel", None) or "Commands"
-            sections.setdefault(title, []).append((name, command.get_short_help_str(_WHOLE_SENTENCE)))
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(10), summary) for name, summary in rows])
+    def __init__(
+        self,
+        sections: Mapping[str, Mapping[str, tuple[str, str] | click.Group]],
+        *,
+        default: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(**attributes)
+        self.sections: Final = sections
+        self._default = default
+        self._places = {name: place for commands in sections.values() for name, place in commands.items()}
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the exit codes, once for all commands."""
-        if ctx.parent is None:
-            with formatter.section("Exit codes"):
-                formatter.write_dl([(f"{code:<4d}", meaning) for code, meaning in MEANING.items()])
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return list(self._places)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        place = self._places.get(cmd_name)
+        if not isinstance(place, tuple):
+            return place
+        module, _, variable = place[0].partition(":")
+        command: click.Command = getattr(import_module(f"workron.cli.{module}"), variable)
+        return command
 
-class ListingGroup(Group):
-    """A group whose default command is `ls`: `queues -o json` is `queues ls -o json`."""
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self._places, ctx=ctx) from None
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
-            args = ["ls", *args]
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self._default and (not args or (args[0].startswith("-") and args[0] != "--help")):
+            args = [self._default, *args]
         return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        for title, commands in self.sections.items():
+            rows = [
+                (name.ljust(10), place[1] if isinstance(place, tuple) else place.help or "")
+                for name, place in commands.items()
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
-def _is_argument(param: Any) -> bool:
-    return bool(param.param_type_name == "argument")
+
+class Root(Group):
+    """The group of all commands."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command and leave with its exit code."""
+        ctx.exit(guarded(super().invoke, ctx))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the exit codes, once for all commands."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(f"{code:<4d}", meaning) for code, meaning in MEANING.items()])
 
 
-def _argument_name(param: Any) -> str:
-    return f"{param.metavar}..." if param.nargs == -1 else str(param.metavar)
+def command(*examples: str, cls: type[click.Command] = Command, **attributes: Any) -> Callable[[Any], click.Command]:
+    """Return a decorator that makes a command of a function; its help ends with the examples."""
+    return click.command(cls=cls, epilog="\n".join(examples), **attributes)
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Return one decorator for several options, which help lists in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
 def guarded(call: Callable[..., Any], *args: Any) -> int:
@@ -94,6 +131,8 @@ def guarded(call: Callable[..., Any], *args: Any) -> int:
         sys.stdout.flush()
     except WorkronError as error:
         return complain(error)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
     except BrokenPipeError:
         silence(sys.stdout.fileno())
         return Exit.BROKEN_PIPE
@@ -104,66 +143,3 @@ def guarded(call: Callable[..., Any], *args: Any) -> int:
         notice("can't write the output: no space left")
         return Exit.UNEXPECTED
     return code or Exit.OK
-
-
-def spread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the fields of dataclass parameters into options of the command."""
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if name != "return" and is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in groups:
-            parameters += _field_parameters(groups[parameter.name])
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
-
-    @functools.wraps(function)
-    def call(**values: Any) -> Any:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        return function(**values)
-
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del call.__wrapped__
-    return call
-
-
-def _field_parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(group)
-    ]
-
-
-class _PlainConversion:
-    """Convert the value of an option to str, int or a choice of an enum."""
-
-    def __init__(self, kind: type) -> None:
-        self._kind = kind
-
-    def coerce(self, value: Any, param: Any, ctx: typer.Context) -> Any:
-        if param.multiple or param.nargs == -1:
-            return tuple(value or ())
-        if value is None or isinstance(value, self._kind):
-            return value
-        try:
-            return self._kind(value)
-        except ValueError as error:
-            raise typer.BadParameter(f"{value!r} is not {self._wanted()}", ctx=ctx, param=param) from error
-
-    def _wanted(self) -> str:
-        choices = [str(choice.value) for choice in getattr(self._kind, "__members__", {}).values()]
-        return f"one of {', '.join(choices)}" if choices else "a whole number"
-
-
-def _convert_plainly(params: Iterable[Any]) -> list[Any]:
-    """Avoid the import of pydantic, which typer would use to convert str to str (0.15 s per call)."""
-    for param in (plain := list(params)):
-        if (descriptor := getattr(param, "type_descriptor", None)) is not None:
-            element = get_args(descriptor.annotation)
-            param._runtime_param = _PlainConversion(element[0] if element else descriptor.annotation)
-    return plain

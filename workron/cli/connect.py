@@ -2,13 +2,13 @@
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-import typer
+import click
 
 from workron.cli.exits import CliError, Exit, notice
 
@@ -19,31 +19,37 @@ if TYPE_CHECKING:
 _PATIENCE_S = 60.0
 
 
-@dataclass(frozen=True)
-class ApiOptions:
+class ApiOptions(NamedTuple):
     """Options of all commands that use the API."""
 
-    url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="WORKRON_URL",
-            show_envvar=True,
-            metavar="URL",
-            help="URL of the API; by default the instance on this machine. The key comes from WORKRON_API_KEY",
-        ),
-    ] = None
-    no_wait: Annotated[
-        bool,
-        typer.Option(
-            "--no-wait",
-            help="fail at once if the API is unavailable (default: retry for a minute) or the queue is full (default: "
-            "wait for room)",
-        ),
-    ] = False
+    url: str | None = None
+    no_wait: bool = False
 
 
-@dataclass(frozen=True)
-class Endpoint:
+def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all commands that use the API; the function gets them as `api`."""
+
+    @click.option(
+        "--url",
+        envvar="WORKRON_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="URL of the API; by default the instance on this machine. The key comes from WORKRON_API_KEY",
+    )
+    @click.option(
+        "--no-wait",
+        is_flag=True,
+        help="fail at once if the API is unavailable (default: retry for a minute) or the queue is full (default: "
+        "wait for room)",
+    )
+    @wraps(function)
+    def call(url: str | None, no_wait: bool, **values: Any) -> Any:
+        return function(api=ApiOptions(url, no_wait), **values)
+
+    return call
+
+
+class Endpoint(NamedTuple):
     """An API's URL and key."""
 
     url: str
@@ -76,7 +82,9 @@ def locate(url: str | None) -> Endpoint:
     if url is None:
         instance = local_instance()
         return Endpoint(instance.url, key or _key_of(instance))
-    _check(url)
+    from workron.client.connection import check_url
+
+    check_url(url)
     if key is None:
         same = [instance for instance in _instances() if _address(instance.url) == _address(url)]
         key = _key_of(same[0]) if same else None
@@ -126,16 +134,6 @@ def _key_of(instance: "Instance") -> str | None:
         return read_key(Path(instance.key_file))
     except StartupError as error:
         raise CliError(str(error), Exit.REFUSED) from error
-
-
-def _check(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise CliError(f"the URL of the API must be like http://127.0.0.1:8080, not {url!r}", Exit.USAGE)
 
 
 def _address(url: str) -> tuple[str | None, int | None]:

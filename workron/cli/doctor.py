@@ -2,15 +2,17 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
+from pydantic import SecretStr
 
+from workron.cli.command import command
 from workron.cli.exits import CliError, Exit, notice
-from workron.cli.process import settings_of
-from workron.cli.render import Format, FormatOption, print_card, print_document
+from workron.cli.flags import SettingsCommand, settings_of, settings_options
+from workron.cli.render import Format, output_option, print_card, print_document
 from workron.cli.text import printable
 
 if TYPE_CHECKING:
@@ -21,18 +23,21 @@ _SHOWN: Final = 5
 """Maximum number of faults of one kind in the table."""
 
 
-def doctor(
-    ctx: typer.Context,
-    rebuild: Annotated[
-        bool,
-        typer.Option(
-            "--rebuild",
-            help="write all lists, indexes and counts that are wrong again from the jobs; other calls wait meanwhile",
-        ),
-    ] = False,
-    repair: Annotated[bool, typer.Option("--repair", hidden=True)] = False,
-    output: FormatOption = Format.TABLE,
-) -> int:
+@command(
+    "workron doctor",
+    "workron doctor --rebuild",
+    "workron doctor --redis redis://db.example:6379/0 -o json | jq .faults",
+    cls=SettingsCommand,
+)
+@settings_options
+@click.option(
+    "--rebuild",
+    is_flag=True,
+    help="write all lists, indexes and counts that are wrong again from the jobs; other calls wait meanwhile",
+)
+@click.option("--repair", is_flag=True, hidden=True)
+@output_option
+def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: Format) -> int:
     """Recount all that is in Redis, on a live system too, and say what is wrong.
 
     What is wrong was deleted or edited by somebody, or Redis has lost writes: no script leaves anything half done.
@@ -41,7 +46,7 @@ def doctor(
     """
     if repair:
         raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)
-    report = asyncio.run(_examine(_with_redis(settings_of(ctx)), rebuild))
+    report = asyncio.run(_examine(_with_redis(settings_of(flags)), rebuild))
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
     print_document(_document(report), output, lambda _: _print(report, rebuild))
@@ -53,8 +58,6 @@ def doctor(
 
 
 def _with_redis(settings: "Settings") -> "Settings":
-    from pydantic import SecretStr
-
     from workron.cli.connect import local_instance
 
     if settings.redis is not None:

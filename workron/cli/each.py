@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from workron.cli.exits import Exit, code_of, notice
-from workron.cli.options import expand_ids
+from workron.cli.values import stdin_or
 from workron.errors import ApiProblem, NotFound
 
 _OF_ONE: Final = frozenset({404, 409, 422})
@@ -15,7 +15,7 @@ class Each:
     """Yields the result of `act` for each id; reports errors on stderr and in `code`."""
 
     def __init__(self, ids: Iterable[str], act: Callable[[str], Any]) -> None:
-        self._ids = expand_ids(ids)
+        self._ids = [found for ident in ids for found in stdin_or(ident)]
         self._act = act
         self.code = Exit.OK
 

@@ -1,16 +1,18 @@
-"""One flag for each setting: made from the fields of `Settings`, for all commands that start a process.
+"""One flag per setting, made from the fields of `Settings`, for all commands that start a process.
 
-`Settings` takes 0.3 s to import, hence the flags are made when a command needs them, not when it is defined.
+`Settings` takes 0.3 s to import: only the modules of these commands import this one.
 """
 
-import inspect
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, Final, Literal, get_args, get_origin
 
-import typer
+import click
 
-from workron.cli.command import Command
+from workron.cli.command import Command, Decorator, Option, options
+from workron.cli.config import as_text, flag, load, secrets_among, unknown_variables
+from workron.cli.exits import notice
+from workron.settings import Settings
 
 _SECTIONS: Final = {
     "Redis": ("redis", "namespace", "allow_eviction", "data_dir"),
@@ -22,89 +24,70 @@ _SECTIONS: Final = {
     "Retention": ("retention_done", "retention_failed"),
     "Log": ("log_format", "log_level"),
 }
+_OTHER: Final = "Other settings"
 _METAVARS: Final = {"redis": "URL", "api": "URL", "token": "KEY", "api_key": "KEY", "api_key_file": "FILE"}
 _OTHER_WAYS: Final = (
     "Each setting can also be set by an environment variable (--data-dir: WORKRON_DATA_DIR) or, as data_dir, in "
     "workron.toml in the current directory. Flags override variables, variables override the file."
 )
-_OTHER: Final = "Other settings"
-_META: Final = "workron.flags"
 
 
 class SettingsCommand(Command):
-    """A command with a flag for each setting; `flags(ctx)` are the given ones."""
+    """A command with a flag for each setting."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        own = super().get_params(ctx)
-        return [*own[:-1], *_options(), *own[-1:]]
-
-    def invoke(self, ctx: Any) -> None:
-        values = {name: ctx.params.pop(name) for name in _by_name() if name in ctx.params}
-        ctx.meta[_META] = {name: value for name, value in values.items() if value is not None}
-        super().invoke(ctx)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the flags in sections, and the other sources of settings."""
-        records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
-        for title, names in _sections():
-            with formatter.section(title):
-                formatter.write_dl([records.pop(name) for name in names])
-        with formatter.section("Options"):
-            formatter.write_dl([record for record in records.values() if record])
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags, and the other sources of settings."""
+        super().format_options(ctx, formatter)
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(_OTHER_WAYS)
 
 
-def flags(ctx: typer.Context) -> Mapping[str, Any]:
-    """Return the settings given as flags."""
-    given: Mapping[str, Any] = ctx.meta[_META]
-    return given
+def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for each setting; the function gets the given ones as `flags`."""
+
+    @options(*(_option(name, section) for name, section in _names()))
+    @wraps(function)
+    def call(**values: Any) -> Any:
+        flags = {name: values.pop(name) for name, _ in _names()}
+        return function(flags={name: value for name, value in flags.items() if value is not None}, **values)
+
+    return call
 
 
-def _sections() -> Iterator[tuple[str, list[str]]]:
-    """Yield titles with their settings; settings of no section come last."""
-    known = {name for names in _SECTIONS.values() for name in names}
-    for title, names in {**_SECTIONS, _OTHER: [name for name in _by_name() if name not in known]}.items():
-        if present := [name for name in names if name in _by_name()]:
-            yield title, present
+def settings_of(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings in force with the flags of this command."""
+    warn_of_unknown_variables()
+    settings = load(flags)
+    for name in secrets_among(flags):
+        variable = f"WORKRON_{name.upper()}"
+        notice(f"{flag(name)} is visible to every user of this machine: set {variable} instead")
+    return settings
 
 
-@cache
-def _by_name() -> dict[str, Any]:
-    return {option.name: option for option in _options()}
+def warn_of_unknown_variables() -> None:
+    for warning in unknown_variables():
+        notice(warning)
 
 
-@cache
-def _options() -> tuple[Any, ...]:
-    """Return the options that typer makes from a function with a parameter for each setting."""
-    from workron.settings import Settings
-
-    def receive(**_: Any) -> None:
-        """Do nothing: only the signature matters."""
-
-    parameters = [_parameter(name, field) for name, field in Settings.model_fields.items()]
-    receive.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    receive.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(cls=Command)(receive)
-    return tuple(typer.main.get_command(app).params)
+def _names() -> Iterator[tuple[str, str]]:
+    """Yield settings with their sections; settings of no section come last."""
+    known = {name: section for section, names in _SECTIONS.items() for name in names}
+    for name in [*known, *(name for name in Settings.model_fields if name not in known)]:
+        if name in Settings.model_fields:
+            yield name, known.get(name, _OTHER)
 
 
-def _parameter(name: str, field: Any) -> inspect.Parameter:
-    """Return a parameter for the setting as text; `Settings` validates it."""
-    from workron.cli.config import as_text, flag
-
+def _option(name: str, section: str) -> Decorator:
+    """Return an option for the setting as text; `Settings` validates it."""
+    field = Settings.model_fields[name]
     default = as_text(field.get_default(call_default_factory=True))
     told = "" if default in {None, "false"} else f" (default: {default})"
     help_text = f"{field.description}{told}"
     if field.annotation is bool:
         opposite = flag(name.removeprefix("no_") if name.startswith("no_") else f"no_{name}")
-        option = typer.Option(f"{flag(name)}/{opposite}", help=help_text)
-        annotation: Any = Annotated[bool | None, option]
-    else:
-        annotation = Annotated[str | None, typer.Option(flag(name), metavar=_metavar(name, field), help=help_text)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        return click.option(f"{flag(name)}/{opposite}", name, default=None, cls=Option, section=section, help=help_text)
+    return click.option(flag(name), name, metavar=_metavar(name, field), cls=Option, section=section, help=help_text)
 
 
 def _metavar(name: str, field: Any) -> str:

@@ -1,47 +1,57 @@
-"""Commands about jobs: submit, ls, show, logs, wait, cancel, retry, rm."""
+"""Commands about jobs: submit, ls, show, why, logs, wait."""
 
 import math
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from workron.cli.bulk import BulkOptions, order
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, client_for, connect, locate
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
 from workron.cli.listing import JOBS, OUTCOMES, print_job
-from workron.cli.options import DirectoryOptions, Id, Ids, JobOptions, SomeIds, Words, seconds
-from workron.cli.render import Format, FormatOption, print_document, print_table
+from workron.cli.options import (
+    COMMAND_FOLLOWS,
+    Directory,
+    directory_options,
+    id_argument,
+    ids_argument,
+    job_body,
+    job_options,
+    wait_option,
+    words_argument,
+)
+from workron.cli.render import STATUSES, Format, output_option, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.cli.text import printable
-from workron.client.documents import JobDoc
-from workron.models import Status
+from workron.cli.values import COUNT, DURATION, PAIR, given
 
-TasksOption = Annotated[
-    str | None, typer.Option("--tasks", metavar="0-9,20", help="only the tasks of an array with these indexes")
-]
-_STATUS_HELP = f"only jobs with this status: {', '.join(Status)}"
+if TYPE_CHECKING:
+    from workron.client.documents import JobDoc
 
 
-@spread
-def submit(
-    words: Words,
-    job: JobOptions,
-    where: DirectoryOptions,
-    *,
-    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended; the exit code is the result")] = False,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
+@command(
+    "workron submit -- rsync -a out/ backup:",
+    "workron submit --name nightly --delay 2h --timeout 30m './report | mail -s report me'",
+    "workron submit --concurrency customer-7:2 -- ./import customer-7",
+    "id=$(workron submit make); workron submit --after $id -- make install",
+    "workron submit --after $id:failed './notify'",
+    context_settings=COMMAND_FOLLOWS,
+)
+@words_argument
+@job_options
+@directory_options
+@wait_option
+@output_option
+@api_options
+def submit(words: tuple[str, ...], where: Directory, *, wait: bool, output: Format, api: ApiOptions, **job: Any) -> int:
     """Submit a command; print the id of its job."""
     endpoint = locate(api.url)
-    body = job.body(words, where.chosen(local=endpoint.is_local))
+    body = job_body(job, words, where.chosen(local=endpoint.is_local))
     with client_for(endpoint, api) as client:
-        submitted = client.submit(body, idempotency_key=job.idempotency_key)
+        submitted = client.submit(body, idempotency_key=job["idempotency_key"])
         if output is Format.TABLE:
             print(submitted["id"], flush=True)
         result = await_end(client, submitted["id"]) if wait else submitted
@@ -50,66 +60,64 @@ def submit(
     return _outcome([result]) if wait else Exit.OK
 
 
-@spread
+@command(
+    "workron ls",
+    "workron ls --status failed --queue reports",
+    "workron ls --name nightly --all -o jsonl | jq -r .id",
+)
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    metavar="STATUS",
+    help=f"only jobs with this status: {', '.join(STATUSES)}",
+)
+@click.option("--queue", metavar="NAME", help="only jobs of this queue")
+@click.option("--name", metavar="TEXT", help="only jobs with this name")
+@click.option("--workflow", metavar="ID", help="only jobs of this workflow")
+@click.option("--array", metavar="ID", help="the tasks of this job's array, in order")
+@click.option("--tag", metavar="TEXT", multiple=True, help="only jobs with this tag. May be repeated")
+@click.option("--metadata", type=PAIR, multiple=True, help="only jobs with this metadata. May be repeated")
+@click.option("--limit", type=COUNT, default=50, show_default=True, help="maximum number")
+@click.option("--all", "all_", is_flag=True, help="no limit")
+@output_option
+@api_options
 def ls(
-    *,
-    status: Annotated[Status | None, typer.Option(metavar="STATUS", help=_STATUS_HELP)] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="only jobs of this queue")] = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="only jobs with this name")] = None,
-    workflow: Annotated[str | None, typer.Option(metavar="ID", help="only jobs of this workflow")] = None,
-    array: Annotated[str | None, typer.Option(metavar="ID", help="the tasks of this job's array, in order")] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="only jobs with this tag. May be repeated")
-    ] = None,
-    metadata: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="only jobs with this metadata. May be repeated")
-    ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="maximum number", show_default=True)] = 50,
-    all_: Annotated[bool, typer.Option("--all", help="no limit")] = False,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
+    metadata: tuple[tuple[str, str], ...], *, limit: int, all_: bool, output: Format, api: ApiOptions, **filters: Any
 ) -> None:
     """List jobs, newest first."""
-    if limit < 1:
-        raise typer.BadParameter("must be at least 1", param_hint="--limit")
-    about = _metadata(metadata or ())
+    wanted = given(filters) | {f"metadata.{key}": value for key, value in metadata}
     with connect(api) as client:
-        filters = {
-            "status": status,
-            "queue": queue,
-            "name": name,
-            "workflow": workflow,
-            "array": array,
-            "tag": tag,
-            **about,
-        }
-        jobs = client.jobs(limit=None if all_ else limit + 1, **filters)
+        jobs = client.jobs(limit=None if all_ else limit + 1, **wanted)
         printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:
-        notice("no jobs match" if any(filters.values()) else "no jobs yet")
+        notice("no jobs match" if wanted else "no jobs yet")
 
 
-@spread
-def show(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron show 01FZpY2zqTkMcXH0Vb8n3R", "workron show -o json ID | jq .exit_code")
+@id_argument
+@output_option
+@api_options
+def show(job_id: str, output: Format, api: ApiOptions) -> None:
     """Show all details of a job."""
     with connect(api) as client:
         print_document(client.job(job_id), output, print_job)
 
 
-@spread
-def why(job_id: Id, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron why 01FZpY2zqTkMcXH0Vb8n3R", "workron why -o json ID | jq .facts")
+@id_argument
+@output_option
+@api_options
+def why(job_id: str, output: Format, api: ApiOptions) -> None:
     """Explain why a job has its status, and what must happen next."""
     with connect(api) as client:
         print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
 
 
-@spread
-def logs(
-    job_id: Id,
-    *,
-    follow_: Annotated[bool, typer.Option("--follow", "-f", help="follow the output until the job has ended")] = False,
-    api: ApiOptions,
-) -> None:
+@command("workron logs 01FZpY2zqTkMcXH0Vb8n3R", "workron logs -f $(workron submit make)")
+@id_argument
+@click.option("--follow", "-f", "follow_", is_flag=True, help="follow the output until the job has ended")
+@api_options
+def logs(job_id: str, *, follow_: bool, api: ApiOptions) -> None:
     """Print the output of a job's latest attempt."""
     with connect(api) as client, OutputSink() as sink:
         if follow_:
@@ -119,20 +127,20 @@ def logs(
                 sink.write(chunk)
 
 
-@spread
-def wait(
-    ids: Ids,
-    *,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="stop waiting after 30s, 5m, 2h …")] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
+@command(
+    "workron wait ID1 ID2 && echo both are done",
+    "workron ls --status running -o jsonl | jq -r .id | workron wait --timeout 1h -",
+)
+@ids_argument("ids of jobs")
+@click.option("--timeout", type=DURATION, help="stop waiting after 30s, 5m, 2h …")
+@output_option
+@api_options
+def wait(ids: tuple[str, ...], *, timeout: float | None, output: Format, api: ApiOptions) -> int:
     """Wait until jobs have ended; the exit code is 0 if all are done."""
-    limit_s = seconds("--timeout", timeout)
-    deadline = math.inf if limit_s is None else time.monotonic() + limit_s
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
     ended: list[JobDoc] = []
 
-    def wait_for(job_id: str) -> JobDoc:
+    def wait_for(job_id: str) -> "JobDoc":
         ended.append(await_end(client, job_id, deadline=deadline))
         return ended[-1]
 
@@ -142,67 +150,7 @@ def wait(
     return each.code or _outcome(ended)
 
 
-@spread
-def cancel(
-    ids: SomeIds = None,
-    *,
-    bulk: BulkOptions,
-    tasks: TasksOption = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="also cancel all jobs that depend on them")] = False,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
-    """Cancel jobs; running commands are stopped. With filters and --all: all matching jobs, in the background."""
-    body = bulk.body_or_ids("cancel", ids, {"--tasks": tasks, "--cascade": cascade}, waits=True)
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids or (), partial(client.cancel, tasks=tasks, cascade=cascade))
-        cancelled = list(each) if bulk.wait else each  # stop all before waiting for the first one
-        print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
-    return each.code
-
-
-@spread
-def retry(
-    ids: SomeIds = None,
-    *,
-    bulk: BulkOptions,
-    tasks: TasksOption = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
-    """Run ended jobs again. With filters and --all: all matching jobs, in the background."""
-    body = bulk.body_or_ids("retry", ids, {"--tasks": tasks})
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids or (), partial(client.retry, tasks=tasks))
-        print_table(each, output, OUTCOMES)
-    return each.code
-
-
-@spread
-def remove(ids: SomeIds = None, *, bulk: BulkOptions, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
-    """Delete finished jobs with their output. With filters and --all: all matching jobs, in the background."""
-    body = bulk.body_or_ids("delete", ids)
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids or (), client.delete)
-        for _ in each:
-            pass
-    return each.code
-
-
-def _metadata(items: Iterable[str]) -> dict[str, str]:
-    pairs = [item.partition("=") for item in items]
-    if not all(equals for _, equals, _ in pairs):
-        raise typer.BadParameter("write it like KEY=VALUE", param_hint="--metadata")
-    return {f"metadata.{key}": value for key, _, value in pairs}
-
-
-def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
+def _first(limit: int, jobs: "Iterable[JobDoc]") -> "Iterator[JobDoc]":
     for index, job in enumerate(jobs):
         if index == limit:
             notice(f"only the first {limit} are listed: see --all and --limit")
@@ -210,5 +158,5 @@ def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
         yield job
 
 
-def _outcome(jobs: Iterable[JobDoc]) -> Exit:
-    return Exit.OK if all(job["status"] == Status.DONE for job in jobs) else Exit.JOB_FAILED
+def _outcome(jobs: "Iterable[JobDoc]") -> Exit:
+    return Exit.OK if all(job["status"] == "done" for job in jobs) else Exit.JOB_FAILED

@@ -1,21 +1,22 @@
 """Commands about API keys and the audit log."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
+import click
 
 from workron.cli import moments
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, connect
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, connect
 from workron.cli.each import Each
 from workron.cli.exits import notice
-from workron.cli.options import seconds
-from workron.cli.render import Column, Format, FormatOption, print_document, print_table
+from workron.cli.options import ids_argument
+from workron.cli.render import Column, Format, output_option, print_document, print_table
+from workron.cli.values import COUNT, DURATION, given
 from workron.client.documents import AuditDoc, KeyDoc, MadeKeyDoc
 from workron.models import Scope
 
-_SCOPES: Final = ", ".join(Scope)
+SCOPES: Final = tuple(scope.value for scope in Scope)
 
 KEYS: Final = (
     Column("ID", lambda key: key["id"], style=lambda _: "cyan"),
@@ -51,26 +52,33 @@ AUDIT: Final = (
 )
 
 
-@spread
+@command(
+    "workron keys create ci --scope submit --scope read --queue builds --ttl 90d",
+    "workron keys create host-7 --scope work -o json | jq -r .key",
+)
+@click.argument("name", metavar="NAME", help="name of the key")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    metavar="SCOPE",
+    multiple=True,
+    required=True,
+    help=f"{', '.join(SCOPES)}. May be repeated",
+)
+@click.option(
+    "--queue", "queues", metavar="NAME", multiple=True, help="restrict the key to this queue. May be repeated"
+)
+@click.option("--ttl", type=DURATION, help="lifetime of the key: 12h, 90d")
+@output_option
+@api_options
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="name of the key")],
-    *,
-    scope: Annotated[list[str], typer.Option(metavar="SCOPE", help=f"{_SCOPES}. May be repeated")],
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="restrict the key to this queue. May be repeated"),
-    ] = None,
-    ttl: Annotated[str | None, typer.Option(metavar="TIME", help="lifetime of the key: 12h, 90d")] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
+    name: str, scopes: tuple[str, ...], queues: tuple[str, ...], ttl: float | None, output: Format, api: ApiOptions
 ) -> None:
     """Create an API key and print it. It is shown only once and can't be read later."""
-    for one in scope:
-        if one not in tuple(Scope):
-            raise typer.BadParameter(f"{one!r} is not one of {_SCOPES}", param_hint="--scope")
-    body = {"name": name, "scopes": list(dict.fromkeys(scope)), "queues": queue or None, "ttl": seconds("--ttl", ttl)}
+    body = {"name": name, "scopes": list(dict.fromkeys(scopes)), "queues": list(queues) or None, "ttl": ttl}
     with connect(api) as client:
-        made = client.create_key({field: value for field, value in body.items() if value is not None})
+        made = client.create_key(given(body))
     print_document(made, output, _print_key)
 
 
@@ -79,22 +87,20 @@ def _print_key(made: MadeKeyDoc) -> None:
     notice(f"this key is shown only once; revoke it with `workron keys revoke {made['id']}`")
 
 
-@spread
-def ls(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron keys", "workron keys -o jsonl | jq -r .name", "workron keys list -o json")
+@output_option
+@api_options
+def ls(output: Format, api: ApiOptions) -> None:
     """List API keys with their scopes and expiry, except the API's own key in the key file."""
     with connect(api) as client:
         if not print_table(client.keys(), output, KEYS):
             notice("no keys yet, except the API's own")
 
 
-@spread
-def revoke(
-    keys: Annotated[
-        list[str], typer.Argument(metavar="ID", show_default=False, help="ids of keys; - reads them from stdin")
-    ],
-    *,
-    api: ApiOptions,
-) -> int:
+@command("workron keys revoke 01FZpY2zqTkMcXH0Vb8n3R")
+@ids_argument("ids of keys", "keys")
+@api_options
+def revoke(keys: tuple[str, ...], api: ApiOptions) -> int:
     """Revoke API keys: they are rejected within 5 s. Jobs submitted with them continue."""
     with connect(api) as client:
         each = Each(keys, client.revoke_key)
@@ -103,16 +109,12 @@ def revoke(
     return each.code
 
 
-@spread
-def audit(
-    *,
-    limit: Annotated[int, typer.Option(metavar="N", help="maximum number", show_default=True)] = 50,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
+@command("workron audit", "workron audit --limit 1000 -o jsonl | jq 'select(.status >= 400)'")
+@click.option("--limit", type=COUNT, default=50, show_default=True, help="maximum number")
+@output_option
+@api_options
+def audit(limit: int, output: Format, api: ApiOptions) -> None:
     """Show the audit log, newest first: changes through the API and rejected requests."""
-    if limit < 1:
-        raise typer.BadParameter("must be at least 1", param_hint="--limit")
     with connect(api) as client:
         if not print_table(client.audit(limit=limit), output, AUDIT):
             notice("no entries yet")

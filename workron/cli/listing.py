@@ -10,8 +10,6 @@ from workron.cli.render import Column, print_card, status_style
 from workron.cli.text import printable, printable_lines
 from workron.client.documents import JobDoc, UniqueDoc
 
-TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
-
 
 def command_line(job: JobDoc) -> str:
     """Return the command as typed in a shell."""

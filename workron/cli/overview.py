@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 
 from workron.cli import moments
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, connect
-from workron.cli.render import Format, FormatOption, print_card, print_document
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.render import Format, output_option, print_card, print_document
 from workron.cli.text import printable
 from workron.client.documents import HealthDoc, ServerDoc
 
 
-@spread
-def health(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron health", "workron health --url http://127.0.0.1:9000 -o json")
+@output_option
+@api_options
+def health(output: Format, api: ApiOptions) -> None:
     """Show the health of the API, its Redis and the reaper."""
     with connect(api) as client:
         print_document(client.health(), output, _print_health)

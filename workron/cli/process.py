@@ -1,100 +1,99 @@
-"""Commands that start processes (up, api, worker, reaper), the demo, and `config`."""
+"""Commands that start processes (up, api, worker, reaper), and `config`."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
-import typer
+import click
+from pydantic import SecretStr
 
-from workron.cli.exits import notice
-from workron.cli.flags import flags
-from workron.cli.render import Column, Format, FormatOption, print_table
+from workron.cli.command import command
+from workron.cli.config import explain
+from workron.cli.flags import SettingsCommand, settings_of, settings_options, warn_of_unknown_variables
+from workron.cli.render import Column, Format, output_option, print_table
+from workron.cli.values import COUNT
+from workron.settings import Settings
 
-if TYPE_CHECKING:
-    from workron.settings import Settings
+Flags = Mapping[str, Any]
 
 
-def up(ctx: typer.Context) -> int:
+@command(
+    "workron up",
+    "workron up --port 9000 --data-dir /srv/workron --slots 4",
+    "workron up --redis redis://db.example:6379/0",
+    cls=SettingsCommand,
+)
+@settings_options
+def up(flags: Flags) -> int:
     """Start everything on this machine: Redis (embedded), API, worker and reaper."""
     from workron.local.supervisor import run
 
-    return run(settings_of(ctx))
+    return run(settings_of(flags))
 
 
-def api(ctx: typer.Context) -> int:
+@command(
+    "workron api --redis redis://db.example:6379/0",
+    "workron api --redis unix:///run/redis.sock --host 0.0.0.0 --allowed-hosts jobs.example",
+    cls=SettingsCommand,
+)
+@settings_options
+def api(flags: Flags) -> int:
     """Start one API server."""
     from api.server import run
 
-    return run(settings_of(ctx))
+    return run(settings_of(flags))
 
 
-def worker(
-    ctx: typer.Context,
-    max_jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="exit after running this number of jobs, whatever their results")
-    ] = None,
-    until_empty: Annotated[
-        bool,
-        typer.Option(
-            "--until-empty",
-            help="exit when every job of its queues has ended, including waiting jobs and those of other workers",
-        ),
-    ] = False,
-) -> int:
+@command(
+    "workron worker --redis redis://db.example:6379/0",
+    "workron worker --redis redis://db.example:6379/0 --queues urgent,default --slots 8",
+    "workron worker --redis redis://db.example:6379/0 --queues nightly --until-empty",
+    "workron worker --redis redis://db.example:6379/0 --slots 1 --max-jobs 1 --drain-timeout 5m",
+    cls=SettingsCommand,
+)
+@settings_options
+@click.option(
+    "--max-jobs",
+    type=COUNT,
+    help="exit after running this number of jobs, whatever their results",
+)
+@click.option(
+    "--until-empty",
+    is_flag=True,
+    help="exit when every job of its queues has ended, including waiting jobs and those of other workers",
+)
+def worker(flags: Flags, max_jobs: int | None, *, until_empty: bool) -> int:
     """Start one worker. A stop signal drains it: it starts no more jobs, lets its jobs finish, and exits with 0."""
-    if max_jobs is not None and max_jobs < 1:
-        raise typer.BadParameter("must be at least 1", param_hint="--max-jobs")
     from workers.limits import Limits
     from workers.main import run
 
-    return run(_from_the_api_if_named(settings_of(ctx)), Limits(max_jobs, until_empty))
+    return run(_from_the_api_if_named(settings_of(flags)), Limits(max_jobs, until_empty))
 
 
-def reaper(ctx: typer.Context) -> int:
+@command(
+    "workron reaper --redis redis://db.example:6379/0",
+    "WORKRON_REDIS=redis://db.example:6379/0 workron reaper --retention-done 1h",
+    cls=SettingsCommand,
+)
+@settings_options
+def reaper(flags: Flags) -> int:
     """Start one reaper: it recovers the jobs of lost workers."""
     from reaper.main import run
 
-    return run(settings_of(ctx))
+    return run(settings_of(flags))
 
 
-def demo() -> int:
-    """Run a tour of half a minute: a job recovers from a crash. It cleans up after itself."""
-    from workron.cli.demo import run
-
-    return run()
-
-
-def show_config(ctx: typer.Context, output: FormatOption = Format.TABLE) -> None:
+@command("workron config show", "WORKRON_LEASE=10s workron config show --port 9000", cls=SettingsCommand)
+@settings_options
+@output_option
+def show_config(flags: Flags, output: Format) -> None:
     """Show all settings in force and their sources; secrets are masked."""
-    from workron.cli.config import explain
-
-    _tell_of_unknown_variables()
-    print_table(explain(flags(ctx)), output, _SETTINGS)
+    warn_of_unknown_variables()
+    print_table(explain(flags), output, _SETTINGS)
 
 
-def settings_of(ctx: typer.Context) -> "Settings":
-    """Return the settings in force with the flags of this command."""
-    from workron.cli.config import flag, load, secrets_among
-
-    _tell_of_unknown_variables()
-    given = flags(ctx)
-    settings = load(given)
-    for name in secrets_among(given):
-        variable = f"WORKRON_{name.upper()}"
-        notice(f"{flag(name)} is visible to every user of this machine: set {variable} instead")
-    return settings
-
-
-def _tell_of_unknown_variables() -> None:
-    from workron.cli.config import unknown_variables
-
-    for said in unknown_variables():
-        notice(said)
-
-
-def _from_the_api_if_named(settings: "Settings") -> "Settings":
+def _from_the_api_if_named(settings: Settings) -> Settings:
     """Default to WORKRON_URL if neither Redis nor an API is set, and to the key of an API on this machine."""
-    from pydantic import SecretStr
-
     from workron.cli.connect import locate
     from workron.local.instances import read_key
 

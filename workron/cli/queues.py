@@ -3,18 +3,18 @@
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
+import click
 
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, connect
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, connect
 from workron.cli.each import Each
 from workron.cli.exits import notice
-from workron.cli.options import seconds
-from workron.cli.render import Column, Format, FormatOption, print_document, print_table, status_style
+from workron.cli.render import Column, Format, output_option, print_document, print_table, status_style
+from workron.cli.values import Value, given
 from workron.client.documents import QueueDoc
-from workron.durations import format_duration
+from workron.durations import format_duration, parse_duration
 
 _RANKS: Final = {
     "pending": 0,
@@ -26,10 +26,27 @@ _RANKS: Final = {
     "cancelled": 5,
     "skipped": 6,
 }
+_NONE: Final = "none"
 _RATE: Final = re.compile(r"(\d{1,9})/(.+)")
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, help="name of the queue")]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", show_default=False, help="names of queues")]
+
+def _limit(text: str) -> int | str:
+    if text != _NONE and not text.isdecimal():
+        raise ValueError(f"{text!r} is neither a number of jobs nor none")
+    return _NONE if text == _NONE else int(text)
+
+
+def _parse_rate(text: str) -> dict[str, Any] | str:
+    match = _RATE.fullmatch(text)
+    if match is None and text != _NONE:
+        raise ValueError(f"{text!r} is not a rate; write it like 10/1m, or none")
+    return {"jobs": int(match[1]), "per": parse_duration(match[2])} if match else _NONE
+
+
+LIMIT: Final = Value("N|none", _limit)
+RATE: Final = Value("N/TIME|none", _parse_rate)
+queue_argument = click.argument("queue", metavar="QUEUE", help="name of the queue")
+queues_argument = click.argument("names", metavar="QUEUE...", nargs=-1, required=True, help="names of queues")
 
 
 def _count(status: str, rank: int) -> Column:
@@ -61,73 +78,75 @@ QUEUES: Final = (
 )
 
 
-@spread
-def queues(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron queues", "workron queues -o json")
+@output_option
+@api_options
+def queues(output: Format, api: ApiOptions) -> None:
     """List queues with their settings and the number of jobs in each status."""
     with connect(api) as client:
         if not print_table(client.queues(), output, QUEUES):
             notice("no queues yet")
 
 
-@spread
-def set_queue(
-    queue: Queue,
-    *,
-    max_pending: Annotated[
-        str | None,
-        typer.Option(metavar="N|none", help="maximum of waiting jobs; none: the limit of all queues, if any"),
-    ] = None,
-    max_running: Annotated[str | None, typer.Option(metavar="N|none", help="maximum of running jobs")] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="N/TIME|none", help="maximum of jobs started per duration: 10/1m, 1/2s")
-    ] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
+@command(
+    "workron queues set reports --max-pending 10000",
+    "workron queues set reports --max-running 4 --rate 100/1m",
+    "workron queues set reports --max-running none --rate none",
+)
+@queue_argument
+@click.option("--max-pending", type=LIMIT, help="maximum of waiting jobs; none: the limit of all queues, if any")
+@click.option("--max-running", type=LIMIT, help="maximum of running jobs")
+@click.option("--rate", type=RATE, help="maximum of jobs started per duration: 10/1m, 1/2s")
+@output_option
+@api_options
+def set_queue(queue: str, output: Format, api: ApiOptions, **limits: Any) -> None:
     """Limit a queue. Over --max-pending submissions are rejected; with the other limits jobs wait."""
-    change: dict[str, Any] = {}
-    for name, option, text in (
-        ("max_pending", "--max-pending", max_pending),
-        ("max_running", "--max-running", max_running),
-    ):
-        if text is not None:
-            change[name] = _limit(option, text)
-    if rate is not None:
-        change["rate"] = _parse_rate(rate)
+    change = {name: None if value == _NONE else value for name, value in given(limits).items()}
     if not change:
-        raise typer.BadParameter("give --max-pending, --max-running or --rate")
+        raise click.BadParameter("give --max-pending, --max-running or --rate")
     with connect(api) as client:
         print_document(client.change_queue(queue, change), output, _print_queue)
 
 
-@spread
-def pause(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+@command("workron queues pause reports mail")
+@queues_argument
+@output_option
+@api_options
+def pause(names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
     """Pause queues: no more jobs start; running jobs continue."""
     return _act("pause", names, output, api)
 
 
-@spread
-def resume(names: Queues, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> int:
+@command("workron queues resume reports mail")
+@queues_argument
+@output_option
+@api_options
+def resume(names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
     """Resume queues: their jobs start again."""
     return _act("resume", names, output, api)
 
 
-@spread
-def purge(queue: Queue, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron queues purge reports")
+@queue_argument
+@output_option
+@api_options
+def purge(queue: str, output: Format, api: ApiOptions) -> None:
     """Cancel all jobs of a queue that are ready to run."""
     with connect(api) as client:
         cancelled = client.purge_queue(queue)
     print_document({"cancelled": cancelled}, output, lambda purged: print(f"{purged['cancelled']} jobs cancelled"))
 
 
-@spread
-def remove(queue: Queue, *, api: ApiOptions) -> None:
+@command("workron queues rm reports")
+@queue_argument
+@api_options
+def remove(queue: str, api: ApiOptions) -> None:
     """Delete an empty queue and its settings."""
     with connect(api) as client:
         client.delete_queue(queue)
 
 
-def _act(action: str, names: list[str], output: Format, api: ApiOptions) -> int:
+def _act(action: str, names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
     with connect(api) as client:
         each = Each(names, partial(client.act_on_queue, action))
         print_table(each, output, QUEUES)
@@ -136,20 +155,3 @@ def _act(action: str, names: list[str], output: Format, api: ApiOptions) -> int:
 
 def _print_queue(queue: QueueDoc) -> None:
     print_table([queue], Format.TABLE, QUEUES)
-
-
-def _limit(option: str, text: str) -> int | None:
-    if text == "none":
-        return None
-    if not text.isdecimal():
-        raise typer.BadParameter(f"{text!r} is neither a number of jobs nor none", param_hint=option)
-    return int(text)
-
-
-def _parse_rate(text: str) -> dict[str, Any] | None:
-    if text == "none":
-        return None
-    match = _RATE.fullmatch(text)
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is not a rate; write it like 10/1m, or none", param_hint="--rate")
-    return {"jobs": int(match[1]), "per": seconds("--rate", match[2])}

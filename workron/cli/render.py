@@ -4,19 +4,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from itertools import accumulate, takewhile
+from typing import Any, Final, NamedTuple
 
-import typer
+import click
 
 from workron.cli.text import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 class Format(StrEnum):
@@ -27,15 +23,19 @@ class Format(StrEnum):
     JSONL = "jsonl"
 
 
-FormatOption = Annotated[
-    Format,
-    typer.Option("--output", "-o", metavar="FORMAT", help="table, json, or jsonl (one JSON document per line)"),
-]
+output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Choice(Format, case_sensitive=False),
+    default=Format.TABLE,
+    metavar="FORMAT",
+    help="table, json, or jsonl (one JSON document per line)",
+)
 
 _GAP: Final = 2
 _LEAST: Final = 10
 """Minimum width of a flexible column, unless its content is narrower."""
-_NO_LIMIT: Final = 100_000
+NO_LIMIT: Final = 100_000
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STATUS_STYLES: Final = {
     "scheduled": "cyan",
@@ -47,10 +47,21 @@ _STATUS_STYLES: Final = {
     "cancelled": "red",
     "skipped": "dim",
 }
+STATUSES: Final = tuple(_STATUS_STYLES)
+_CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+"""Select Graphic Rendition, ECMA-48."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column: `rank` 0 is always shown; of the others, the highest is dropped first on narrow terminals."""
 
     title: str
@@ -67,25 +78,25 @@ def status_style(status: str) -> str:
 
 
 @cache
-def console() -> "Console":
-    """Return the console of stdout: colours on a terminal only, unlimited width elsewhere."""
-    from rich import console
+def is_plain() -> bool:
+    """Whether stdout shows no colours: it is not a terminal, or a simple one."""
+    return not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
-    class Console(console.Console):
-        def on_broken_pipe(self) -> None:
-            """Raise BrokenPipeError, which is handled for all commands in one place."""
-            raise BrokenPipeError
 
-    terminal = sys.stdout.isatty()
-    plain = not terminal or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return Console(
-        color_system=None if plain else "auto",
-        force_terminal=terminal,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        width=None if terminal else _NO_LIMIT,
-    )
+@cache
+def _room() -> int:
+    """Return the width of the terminal; elsewhere there is no limit."""
+    if not sys.stdout.isatty():
+        return NO_LIMIT
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _styled(text: str, style: str) -> str:
+    if not style or not text or is_plain():
+        return text
+    return f"\x1b[{';'.join(_CODES[word] for word in style.split())}m{text}\x1b[0m"
 
 
 def print_table(documents: Iterable[Any], form: Format, columns: Sequence[Column]) -> int:
@@ -113,23 +124,19 @@ def print_document(document: Mapping[str, Any], form: Format, card: Callable[[An
 
 def print_card(heading: str, style: str, rows: Iterable[tuple[str, str]]) -> None:
     """Print a heading, followed by labels with their values; skip empty values."""
-    from rich.text import Text
-
     print_styled(printable(heading), style or "bold")
     filled = [(label, value) for label, value in rows if value]
     indent = 2 * _GAP + max((len(label) for label, _ in filled), default=0)
-    room = max(console().width - indent, _LEAST)
     for label, value in filled:
-        lines = Text(value).wrap(console(), room, overflow="fold")
-        for margin, line in zip(chain([f"{'':{_GAP}}{label}"], repeat("")), lines, strict=False):
-            console().print(Text.assemble((margin.ljust(indent), "dim"), line.plain.rstrip()), soft_wrap=True)
+        margin = _styled(f"{'':{_GAP}}{label}".ljust(indent), "dim")
+        for line in _wrapped(value, max(_room() - indent, _LEAST)):
+            print(f"{margin}{line}")
+            margin = " " * indent
 
 
 def print_styled(line: str, style: str) -> None:
     """Print one line of text in this style."""
-    from rich.text import Text
-
-    console().print(Text(line, style), soft_wrap=True)
+    print(_styled(line, style))
 
 
 def _encode(document: object, indent: int | None = None) -> str:
@@ -140,31 +147,59 @@ def _encode(document: object, indent: int | None = None) -> str:
 
 
 def _print_rows(documents: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-    from rich.text import Text
-
     rows = [[printable(column.cell(document)) for column in columns] for document in documents]
-    widths = _fit(columns, rows, console().width)
-    shown = [index for index, width in enumerate(widths) if width]
-    titles = [column.title for column in columns]
+    widths = _fit(columns, rows, _room())
     styles = [[column.style(document) for column in columns] for document in documents]
+    titles = [column.title for column in columns]
     for cells, cell_styles in zip([titles, *rows], [["bold dim"] * len(columns), *styles], strict=True):
-        line = Text()
-        for index in shown:
-            cell = Text(cells[index], cell_styles[index])
-            last = index == shown[-1]
-            cell.truncate(widths[index], overflow="ellipsis", pad=not columns[index].right and not last)
-            if columns[index].right:
-                cell.align("right", widths[index])
-            line.append_text(cell).append("" if last else " " * _GAP)
-        console().print(line, soft_wrap=True)
+        line = ""
+        for cell, style, width, column in zip(cells, cell_styles, widths, columns, strict=True):
+            if width:
+                text = _cut(cell, width)
+                padding = " " * (width - _cells(text))
+                line += f"{padding if column.right else ''}{_styled(text, style)}{'' if column.right else padding}"
+                line += " " * _GAP
+        print(line.rstrip())
+
+
+def _cells(text: str) -> int:
+    """Return the number of columns that the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(0 if category(char) in {"Mn", "Me", "Cf"} else 1 + (east_asian_width(char) in "WF") for char in text)
+
+
+def _fitting(text: str, room: int) -> int:
+    """Return how many characters of the text take at most this number of columns."""
+    if text.isascii():
+        return min(len(text), room)
+    ends = accumulate(_cells(char) for char in text)
+    return sum(1 for _ in takewhile(lambda end: end <= room, ends))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if _cells(text) <= width else f"{text[: _fitting(text, width - 1)]}…"
+
+
+def _wrapped(text: str, room: int) -> Iterator[str]:
+    """Yield the lines of a text, broken at spaces, and inside of words that are longer than a line."""
+    for line in text.split("\n"):
+        rest = line
+        while _cells(rest) > room:
+            fitting = _fitting(rest, room)
+            space = rest.rfind(" ", 1, fitting + 1)
+            end = space if space > 0 and rest[:space].strip() else fitting
+            yield rest[:end].rstrip()
+            rest = rest[end:].lstrip()
+        yield rest.rstrip()
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """Return the width of each column; 0 for dropped ones: empty columns and the least important."""
-    from rich.cells import cell_len
-
     widths = [
-        max([len(column.title), *(cell_len(row[index]) for row in rows)])
+        max([len(column.title), *(_cells(row[index]) for row in rows)])
         if column.rank == 0 or any(row[index] for row in rows)
         else 0
         for index, column in enumerate(columns)

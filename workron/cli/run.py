@@ -1,13 +1,20 @@
 """`workron run`: run a command on a worker as if it ran locally."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, client_for, locate
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, client_for, locate
 from workron.cli.exits import Exit, complain, notice
 from workron.cli.listing import ending
-from workron.cli.options import DirectoryOptions, JobOptions, Words
+from workron.cli.options import (
+    COMMAND_FOLLOWS,
+    Directory,
+    directory_options,
+    job_body,
+    job_options,
+    words_argument,
+)
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
 from workron.client.documents import JobDoc
 from workron.errors import WorkronError
@@ -20,8 +27,17 @@ _ATTEMPTS = 1
 _SIGNALLED = 128
 
 
-@spread
-def run(words: Words, job: JobOptions, where: DirectoryOptions, api: ApiOptions) -> int:
+@command(
+    "workron run -- make test",
+    "workron run 'make test 2>&1 | tee log'      # one argument: through the shell",
+    "workron run --timeout 10m --env CC=clang -- make -j4",
+    context_settings=COMMAND_FOLLOWS,
+)
+@words_argument
+@job_options
+@directory_options
+@api_options
+def run(words: tuple[str, ...], where: Directory, api: ApiOptions, **job: Any) -> int:
     """Submit a command, stream its output and leave with its exit code.
 
     A command killed by a signal gives 128 + the signal's number. Without an exit code (workron failed, the
@@ -31,9 +47,9 @@ def run(words: Words, job: JobOptions, where: DirectoryOptions, api: ApiOptions)
     try:
         endpoint = locate(api.url)
         cwd = where.chosen(local=endpoint.is_local)
-        body = {"max_attempts": _ATTEMPTS, **job.body(words, cwd)}
+        body = {"max_attempts": _ATTEMPTS, **job_body(job, words, cwd)}
         with client_for(endpoint, api) as client:
-            submitted = client.submit(body, idempotency_key=job.idempotency_key)
+            submitted = client.submit(body, idempotency_key=job["idempotency_key"])
             return _follow(client, submitted["id"])
     except WorkronError as error:
         complain(error)

@@ -1,29 +1,23 @@
 """Commands about schedules: put, ls, show, rm, run, pause, resume."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-import typer
+import click
 
 from workron.cli import moments, workflows
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, client_for, connect, locate
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.exits import notice
 from workron.cli.listing import command_line
-from workron.cli.options import DirectoryOptions, JobOptions
-from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table
+from workron.cli.options import COMMAND_HELP, Directory, directory_options, job_body, job_options
+from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table
 from workron.cli.text import printable, printable_lines
+from workron.cli.values import given
 from workron.client.documents import ScheduleDoc, ScheduleRunDoc
 
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="name of the schedule")]
-OptionalWords = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="COMMAND",
-        show_default=False,
-        help="a single argument is a shell command, several are a program and its arguments",
-    ),
-]
+_TIMES: Final = ("cron", "timezone", "overlap", "catch_up", "dst")
+name_argument = click.argument("name", metavar="NAME", help="name of the schedule")
 
 SCHEDULES: Final = (
     Column("NAME", lambda schedule: schedule["name"], style=lambda _: "cyan"),
@@ -36,103 +30,114 @@ SCHEDULES: Final = (
 )
 
 
-@spread
+@command(
+    "workron schedules put nightly --cron '30 2 * * 1-5' --tz Europe/Berlin -- make report",
+    "workron schedules put poll --cron '*/5 * * * *' --overlap skip --timeout 4m './poll | ./import'",
+    "workron schedules put build --cron @daily --catch-up none --workflow build.yaml",
+)
+@click.argument("schedule", metavar="NAME", help="name of the schedule")
+@click.argument("words", metavar="[COMMAND...]", nargs=-1, help=COMMAND_HELP)
+@click.option(
+    "--cron", metavar="CRON", required=True, help="cron expression: minute hour day month weekday, or @daily, @hourly …"
+)
+@click.option("--tz", "timezone", metavar="ZONE", help="time zone of the cron expression: Europe/Berlin (default: UTC)")
+@click.option(
+    "--overlap", metavar="allow|skip|queue", help="what to do while an earlier run is unfinished (default: allow)"
+)
+@click.option("--catch-up", metavar="none|last|all", help="which missed runs to start (default: last)")
+@click.option("--dst", metavar="once|skip|twice", help="what to do when the clocks change")
+@click.option("--paused", is_flag=True, help="create it paused")
+@click.option("--workflow", metavar="FILE", help="start the workflow in this file instead of a command")
+@job_options
+@directory_options
+@output_option
+@api_options
 def put(
-    schedule: Name,
-    words: OptionalWords = None,
+    schedule: str,
+    words: tuple[str, ...],
+    workflow: str | None,
+    where: Directory,
     *,
-    cron: Annotated[
-        str, typer.Option(metavar="CRON", help="cron expression: minute hour day month weekday, or @daily, @hourly …")
-    ],
-    tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="time zone of the cron expression: Europe/Berlin (default: UTC)")
-    ] = None,
-    overlap: Annotated[
-        str | None,
-        typer.Option(metavar="allow|skip|queue", help="what to do while an earlier run is unfinished (default: allow)"),
-    ] = None,
-    catch_up: Annotated[
-        str | None, typer.Option(metavar="none|last|all", help="which missed runs to start (default: last)")
-    ] = None,
-    dst: Annotated[
-        str | None, typer.Option(metavar="once|skip|twice", help="what to do when the clocks change")
-    ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="create it paused")] = False,
-    workflow: Annotated[
-        str | None, typer.Option(metavar="FILE", help="start the workflow in this file instead of a command")
-    ] = None,
-    job: JobOptions,
-    where: DirectoryOptions,
-    output: FormatOption = Format.TABLE,
+    paused: bool,
+    output: Format,
     api: ApiOptions,
+    **job: Any,
 ) -> None:
     """Create or replace a schedule of a command or a workflow."""
     endpoint = locate(api.url)
     cwd = where.chosen(local=endpoint.is_local)
-    fields = {
-        **_work(words, workflow, job, cwd),
-        "cron": cron,
-        "timezone": tz,
-        "overlap": overlap,
-        "catch_up": catch_up,
-        "dst": dst,
-        "paused": paused or None,
-    }
-    body = {key: value for key, value in fields.items() if value is not None}
+    times = {name: job.pop(name) for name in _TIMES}
+    body = _work(words, workflow, job, cwd) | given({**times, "paused": paused or None})
     with client_for(endpoint, api) as client:
         print_document(client.put_schedule(schedule, body), output, _print_schedule)
 
 
-def _work(words: list[str] | None, workflow: str | None, job: JobOptions, cwd: str | None) -> dict[str, Any]:
+def _work(words: tuple[str, ...], workflow: str | None, job: Mapping[str, Any], cwd: str | None) -> dict[str, Any]:
     if (workflow is None) == (not words):
-        raise typer.BadParameter("give either a command after --, or --workflow FILE", param_hint="COMMAND")
-    if job.idempotency_key is not None:
-        raise typer.BadParameter("is not for schedules: repeating `put` is safe", param_hint="--idempotency-key")
+        raise click.BadParameter("give either a command after --, or --workflow FILE", param_hint="COMMAND")
+    if job["idempotency_key"] is not None:
+        raise click.BadParameter("is not for schedules: repeating `put` is safe", param_hint="--idempotency-key")
     if workflow is None:
-        return {"job": job.body(words or [], cwd)}
+        return {"job": job_body(job, words, cwd)}
     document = workflows.read(workflow)
     workflows.place(document, cwd)
     return {"workflow": document}
 
 
-@spread
-def ls(*, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron schedules", "workron schedules -o jsonl | jq -r .name")
+@output_option
+@api_options
+def ls(output: Format, api: ApiOptions) -> None:
     """List schedules by name."""
     with connect(api) as client:
         if not print_table(client.schedules(), output, SCHEDULES):
             notice("no schedules yet")
 
 
-@spread
-def show(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron schedules show nightly", "workron schedules show poll -o json | jq -r '.next_runs[0].at'")
+@name_argument
+@output_option
+@api_options
+def show(name: str, output: Format, api: ApiOptions) -> None:
     """Show a schedule with its next and its latest runs."""
     with connect(api) as client:
         print_document(client.schedule(name), output, _print_schedule)
 
 
-@spread
-def rm(name: Name, *, api: ApiOptions) -> None:
+@command("workron schedules rm nightly")
+@name_argument
+@api_options
+def rm(name: str, api: ApiOptions) -> None:
     """Delete a schedule; jobs it has started continue."""
     with connect(api) as client:
         client.delete_schedule(name)
 
 
-@spread
-def run(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron schedules run nightly", "workron wait $(workron schedules run nightly)")
+@name_argument
+@output_option
+@api_options
+def run(name: str, output: Format, api: ApiOptions) -> None:
     """Start a run now; print the id of its job or workflow."""
     with connect(api) as client:
         print_document(client.run_schedule(name), output, _print_run)
 
 
-@spread
-def pause(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron schedules pause nightly")
+@name_argument
+@output_option
+@api_options
+def pause(name: str, output: Format, api: ApiOptions) -> None:
     """Pause a schedule."""
     with connect(api) as client:
         print_document(client.pause_schedule(name), output, _print_schedule)
 
 
-@spread
-def resume(name: Name, *, output: FormatOption = Format.TABLE, api: ApiOptions) -> None:
+@command("workron schedules resume nightly")
+@name_argument
+@output_option
+@api_options
+def resume(name: str, output: Format, api: ApiOptions) -> None:
     """Resume a schedule from now on."""
     with connect(api) as client:
         print_document(client.resume_schedule(name), output, _print_schedule)

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from workron.cli import moments
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, connect
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, connect
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
-from workron.cli.options import seconds
-from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table
+from workron.cli.options import ids_argument
+from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table
 from workron.cli.text import printable
+from workron.cli.values import DURATION
 from workron.client.documents import WorkerDoc
 from workron.errors import ApiProblem
 
@@ -46,15 +47,11 @@ WORKERS: Final = (
 )
 
 
-@spread
-def workers(
-    worker: Annotated[
-        str | None, typer.Argument(metavar="[WORKER]", show_default=False, help="id of a worker, for its details")
-    ] = None,
-    *,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
+@command("workron workers", "workron workers HOST-Ab3dEf", "workron workers -o json")
+@click.argument("worker", metavar="[WORKER]", required=False, help="id of a worker, for its details")
+@output_option
+@api_options
+def workers(worker: str | None, output: Format, api: ApiOptions) -> None:
     """List live workers, and those lost within the last hour."""
     with connect(api) as client:
         if worker is not None:
@@ -79,34 +76,30 @@ def _facts(worker: WorkerDoc) -> Iterator[tuple[str, str]]:
         yield "job", printable(job_id)
 
 
-@spread
-def drain(
-    worker: Annotated[
-        list[str], typer.Argument(metavar="WORKER", show_default=False, help="ids of workers; - reads them from stdin")
-    ],
-    *,
-    timeout: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="how long its jobs may keep running; by default its own --drain-timeout"),
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="wait until they have ended")] = False,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> int:
+@command(
+    "workron drain HOST-Ab3dEf",
+    "workron drain --wait --timeout 2h HOST-Ab3dEf && echo it has ended",
+    "workron workers -o jsonl | jq -r 'select(.host == \"old\").id' | workron drain --wait -",
+)
+@ids_argument("ids of workers", "workers", "WORKER...")
+@click.option("--timeout", type=DURATION, help="how long its jobs may keep running; by default its own --drain-timeout")
+@click.option("--wait", is_flag=True, help="wait until they have ended")
+@output_option
+@api_options
+def drain(workers: tuple[str, ...], timeout: float | None, *, wait: bool, output: Format, api: ApiOptions) -> int:
     """Drain workers: they claim no more jobs, let their jobs finish, and stop.
 
     Jobs still running after the timeout are stopped and released: another worker runs them. A worker restarted by a
     supervisor, such as `up` or a container, is a new worker.
     """
-    timeout_s = seconds("--timeout", timeout)
     with connect(api) as client:
         asked: list[str] = []
 
         def ask(worker_id: str) -> WorkerDoc:
             asked.append(worker_id)
-            return client.drain(worker_id, timeout_s=timeout_s)
+            return client.drain(worker_id, timeout_s=timeout)
 
-        each = Each(worker, ask)
+        each = Each(workers, ask)
         print_table(each, output, WORKERS)
         lost = [worker_id for worker_id in asked if wait and not _has_gone(client, worker_id)]
     return each.code or (Exit.JOB_FAILED if lost else Exit.OK)

@@ -3,18 +3,17 @@
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from workron.cli import listing, moments
-from workron.cli.command import spread
-from workron.cli.connect import ApiOptions, client_for, connect, locate
+from workron.cli.command import command
+from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.exits import Exit, notice
-from workron.cli.options import DirectoryOptions
-from workron.cli.render import Column, Format, FormatOption, print_card, print_document, print_table, status_style
+from workron.cli.options import Directory, directory_options, wait_option
+from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table, status_style
 from workron.cli.stream import TERMINAL
 from workron.client.documents import JobDoc, WorkflowDoc
 from workron.errors import InvalidRequest
@@ -26,17 +25,19 @@ _LOOK_S: Final = 10.0
 """Interval of checking the counts while waiting; the end of the awaited job triggers a check, too."""
 
 
-@spread
+@command(
+    "workron workflow submit build.yaml",
+    "workron workflow submit --wait build.toml && echo all done",
+    "./generate | workron workflow submit -",
+)
+@click.argument("file", metavar="FILE", help="file to submit; - is stdin")
+@directory_options
+@wait_option
+@click.option("--idempotency-key", metavar="KEY", help="submitting again with this key returns the same workflow")
+@output_option
+@api_options
 def submit(
-    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="file to submit; - is stdin")],
-    where: DirectoryOptions,
-    *,
-    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended; the exit code is the result")] = False,
-    idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="submitting again with this key returns the same workflow")
-    ] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
+    file: str, where: Directory, idempotency_key: str | None, *, wait: bool, output: Format, api: ApiOptions
 ) -> int:
     """Submit the jobs of a JSON, YAML or TOML file, all or nothing; print the id of the workflow."""
     document = read(file)
@@ -54,43 +55,43 @@ def submit(
     return Exit.JOB_FAILED if result["status"] == "failed" else Exit.OK
 
 
-@spread
-def show(
-    workflow_id: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a workflow")],
-    *,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
+@command("workron workflow show 01FZpY2zqTkMcXH0Vb8n3R")
+@click.argument("workflow_id", metavar="ID", help="id of a workflow")
+@output_option
+@api_options
+def show(workflow_id: str, output: Format, api: ApiOptions) -> None:
     """Show a workflow and its jobs."""
     with connect(api) as client:
         print_document(client.workflow(workflow_id), output, _print_workflow)
 
 
-@spread
+@command(
+    "workron workflow add more.yaml --to 01FZpY2zqTkMcXH0Vb8n3R",
+    "./generate | workron workflow add -         # inside a job of a workflow: to its own",
+)
+@click.argument("file", metavar="FILE", help="file with jobs; - is stdin")
+@directory_options
+@click.option(
+    "--to",
+    metavar="ID",
+    envvar="WORKRON_WORKFLOW_ID",
+    show_envvar=True,
+    help="id of the workflow; inside a job, its own by default",
+)
+@click.option("--idempotency-key", metavar="KEY", help="adding again with this key returns the same jobs")
+@output_option
+@api_options
 def add(
-    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="file with jobs; - is stdin")],
-    where: DirectoryOptions,
-    *,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", envvar="WORKRON_WORKFLOW_ID", help="id of the workflow; inside a job, its own by default"
-        ),
-    ] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="adding again with this key returns the same jobs")
-    ] = None,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
+    file: str, where: Directory, to: str | None, idempotency_key: str | None, output: Format, api: ApiOptions
 ) -> None:
     """Add the jobs of a file to an unfinished workflow, all or nothing; print their ids."""
     if to is None:
-        raise typer.BadParameter("set --to: this is not a job of a workflow", param_hint="--to")
+        raise click.BadParameter("set --to: this is not a job of a workflow", param_hint="--to")
     document = read(file)
     endpoint = locate(api.url)
     place(document, where.chosen(local=endpoint.is_local))
     if (token := os.environ.get("WORKRON_TOKEN")) and not os.environ.get("WORKRON_API_KEY"):
-        endpoint = replace(endpoint, key=token)
+        endpoint = endpoint._replace(key=token)
     with client_for(endpoint, api) as client:
         jobs = client.add_jobs(to, document["jobs"], idempotency_key=idempotency_key)
     if output is not Format.TABLE:
@@ -100,13 +101,11 @@ def add(
         print(job["id"])
 
 
-@spread
-def cancel(
-    workflow_id: Annotated[str, typer.Argument(metavar="ID", show_default=False, help="id of a workflow")],
-    *,
-    output: FormatOption = Format.TABLE,
-    api: ApiOptions,
-) -> None:
+@command("workron workflow cancel 01FZpY2zqTkMcXH0Vb8n3R")
+@click.argument("workflow_id", metavar="ID", help="id of a workflow")
+@output_option
+@api_options
+def cancel(workflow_id: str, output: Format, api: ApiOptions) -> None:
     """Cancel all unfinished jobs of a workflow; running commands are stopped, a final job still runs."""
     with connect(api) as client:
         print_document(client.cancel_workflow(workflow_id), output, _print_workflow)

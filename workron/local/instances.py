@@ -7,7 +7,6 @@ find it there, independent of its port and data directory.
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -47,6 +46,8 @@ def api_key(settings: "Settings") -> ApiKey | None:
         return ApiKey(value, None)
     if settings.api_key_file is not None:
         return ApiKey(read_key(settings.api_key_file), settings.api_key_file)
+    import secrets  # with what it needs it takes a client's calls 5 ms
+
     path = secure_files.make_dir(settings.data_dir.absolute()) / KEY_FILE
     try:
         secure_files.check_place(path.parent)

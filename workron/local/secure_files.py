@@ -1,7 +1,6 @@
 """Directories and files accessible only to their owner."""
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
 
     Without `replace` an existing file is kept, and FileExistsError raised.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)

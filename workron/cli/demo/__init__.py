@@ -4,9 +4,12 @@ The tour (`tour.py`) starts its own stack (`stack.py`), hidden from other comman
 through the API what the user could do with the commands that it shows (`screen.py`).
 """
 
+from workron.cli.command import command
 
-def run() -> int:
-    """Run the tour; return the exit code."""
+
+@command("workron demo")
+def demo() -> int:
+    """Run a tour of half a minute: a job recovers from a crash. It cleans up after itself."""
     from workron.cli.demo import tour
 
     return tour.run()

@@ -3,6 +3,7 @@
 Without a terminal, each change of a job is a line instead.
 """
 
+import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping
@@ -10,13 +11,13 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from workron.cli import moments
 from workron.cli.listing import ending
-from workron.cli.render import console, status_style
+from workron.cli.render import NO_LIMIT, is_plain, status_style
 from workron.client.documents import JobDoc
 
 Jobs = Mapping[str, JobDoc]
@@ -37,7 +38,7 @@ class Screen:
         self.history: Final[dict[tuple[str, int], str]] = {}
         """How earlier attempts ended, by the job's name and the attempt."""
         self._lease_s = lease_s
-        self._console = console()
+        self._console = _console()
         self._width = min(_WIDTH, self._console.width)
         self._live: Live | None = None
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -204,3 +205,22 @@ def _ago_s(moment: str) -> float:
 
 def _due(job: JobDoc) -> str:
     return moments.length(-_ago_s(job["run_at"]) if job["run_at"] else 0)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, which is handled for all commands in one place."""
+        raise BrokenPipeError
+
+
+def _console() -> Console:
+    """Return the console of stdout: colours on a terminal only, unlimited width elsewhere."""
+    terminal = sys.stdout.isatty()
+    return _Console(
+        color_system="auto" if terminal and not is_plain() else None,
+        force_terminal=terminal,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if terminal else NO_LIMIT,
+    )

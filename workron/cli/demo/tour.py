@@ -14,7 +14,8 @@ from workron.cli import moments
 from workron.cli.demo.screen import Jobs, Screen
 from workron.cli.demo.stack import HEARTBEAT_S, LEASE_S, NAMESPACE, Pause, Stack, running
 from workron.cli.exits import Exit, notice
-from workron.cli.listing import TERMINAL, ending
+from workron.cli.listing import ending
+from workron.cli.stream import TERMINAL
 from workron.client import workflow_file
 from workron.client.documents import JobDoc
 from workron.errors import WorkronError
