@@ -1,5 +1,5 @@
 -- attempt_heartbeat: a worker proves that it lives, and renews the leases of all it runs.
--- uses: timers unfenced
+-- uses: formats timers unfenced
 --
 -- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
 -- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms: whoever ignores these is ended
@@ -53,7 +53,7 @@ local function beat(id, fence)
     return 'lost'
   end
   local holder = worker ~= '' and worker or redis.call('HGET', key, 'worker')
-  redis.call('SET', key .. ':heartbeat', holder .. ' ' .. fence .. ' ' .. NOW_TEXT .. ' ' .. lease_ms, 'PX', lease_ms)
+  redis.call('SET', key .. ':heartbeat', FORMATS.heartbeat(holder, fence, NOW_TEXT, lease_ms), 'PX', lease_ms)
   index(P .. 'leases', id, math.min(NOW + tonumber(lease_ms), last and last + 1 or math.huge))
   return (cancelled_at or overrun_at) and 'cancel' or 'ok'
 end

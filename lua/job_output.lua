@@ -1,5 +1,5 @@
 -- job_output: read what the attempts of a job have written behind a position.
--- uses: outputs
+-- uses: formats outputs
 --
 -- ARGV[1]  id      of the job
 -- ARGV[2]  fence   of the attempt that the position is in, 0: before the first one that is kept, '': the latest one
@@ -17,11 +17,10 @@ if not visible(job) then
 end
 
 local found, total, from
--- bound: KEPT
-for attempt, length in string.gmatch(redis.call('HGET', job_key(id), 'outputs') or '', '(%d+):(%d+)') do
-  local number = tonumber(attempt)
+for _, attempt in ipairs(FORMATS.read_outputs(redis.call('HGET', job_key(id), 'outputs'))) do
+  local number = tonumber(attempt.fence)
   if not fence or number >= fence then
-    found, total, from = attempt, tonumber(length), number == fence and offset or 0
+    found, total, from = attempt.fence, tonumber(attempt.total), number == fence and offset or 0
     if fence and total > from then
       break
     end

@@ -1,5 +1,5 @@
 -- job_parents: read how the jobs ended that one depends on, with their results.
--- uses: arrays
+-- uses: formats arrays
 --
 -- ARGV[1]  id     of the job
 -- ARGV[2]  from   where to go on in its list of dependencies, as the last call answered; 1 at first
@@ -24,9 +24,8 @@ if array then
 end
 
 -- The job behind an edge: of a task that follows another one, that one.
-local function parent_of(edge)
-  local parent = string.match(edge, '^[^:]+')
-  if place and string.sub(edge, -1) == '=' then
+local function parent_of(parent, matching)
+  if place and matching then
     local followed = read(parent)
     parent = followed and task_id(followed, tonumber(place)) or parent
   end
@@ -51,12 +50,12 @@ for _ = 1, limit do
   if before - room >= A_CALL then
     break
   end
-  local first, last = string.find(edges or '', '%S+', from)
-  if not first then
+  local parent, matching, behind = FORMATS.next_edge(edges, from)
+  if not parent then
     return answer
   end
-  answer[#answer + 1] = look_at(parent_of(string.sub(edges, first, last)))
-  from = last + 1
+  answer[#answer + 1] = look_at(parent_of(parent, matching))
+  from = behind
 end
 answer[2] = from
 return answer

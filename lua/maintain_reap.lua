@@ -1,5 +1,5 @@
 -- maintain_reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
--- uses: jobs history timers ends
+-- uses: formats jobs history timers ends
 --
 -- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
 -- scored again. A suspect whose command had not begun is given back, and the attempt is refunded.
@@ -61,7 +61,7 @@ local function rest_ms(job)
   local overdue = last and NOW > last
   local key = job_key(job.id) .. ':heartbeat'
   local holder = not overdue and redis.call('GET', key)
-  local fence, own_ms = string.match(holder or '', '^%S+ (%d+) %d+ (%d+)$')
+  local _, fence, _, own_ms = FORMATS.read_heartbeat(holder)
   if fence ~= job.fence then
     return 0
   end
@@ -86,7 +86,7 @@ end
 -- heartbeat was put off before.
 local function cut_short(id, till)
   local key = job_key(id) .. ':heartbeat'
-  local own_ms = tonumber(string.match(redis.call('GET', key) or '', ' (%d+)$') or lease_ms)
+  local own_ms = tonumber((select(4, FORMATS.read_heartbeat(redis.call('GET', key))))) or lease_ms
   if till <= NOW + own_ms then
     return false
   end

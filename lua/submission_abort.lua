@@ -1,5 +1,5 @@
 -- submission_abort: give up a large submission that was never opened, and delete what was stored of it, step by step.
--- uses: queues unique
+-- uses: formats queues unique
 --
 -- ARGV[1]  batch    id of the submission
 -- ARGV[2]  idle_ms  only when its last call is at least so long ago, ms; 0: now
@@ -44,13 +44,13 @@ for ids, status in string.gmatch(chunk, '([^\n|]+)|(%a*)[^\n]*') do
   end
 end
 -- Nothing of it was admitted: all the room that it had is free again.
-local reserved = redis.call('LPOP', batch_key .. ':reserved') or ''
-for queue, number in string.gmatch(reserved, '(%S+) (%-?%d+)') do
-  count(queue_key(queue), 'reserved', -tonumber(number))
+local reserved = FORMATS.read_rooms(redis.call('LPOP', batch_key .. ':reserved'))
+for _, room in ipairs(reserved) do
+  count(queue_key(room.queue), 'reserved', -room.number)
 end
 flush()
-for queue in string.gmatch(reserved, '(%S+) %-?%d+') do
-  forget_if_empty(queue)
+for _, room in ipairs(reserved) do
+  forget_if_empty(room.queue)
 end
 if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
   return { 'MORE' }

@@ -1,5 +1,5 @@
 -- submission_stage: store one chunk of a large submission, not visible yet.
--- uses: submissions limits conflicts
+-- uses: formats submissions limits conflicts
 --
 -- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
 -- fields.
@@ -46,8 +46,8 @@ if limits.full then
   return no_memory(limits)
 end
 local sizes = {}
-for queue, number in string.gmatch(reserve, '(%S+) (%d+)') do
-  sizes[queue] = tonumber(number)
+for _, room in ipairs(FORMATS.read_rooms(reserve)) do
+  sizes[room.queue] = room.number
 end
 local refused = too_many(limits, sizes)
 if refused then
@@ -134,7 +134,7 @@ local function return_room(all)
     end
   end
   for queue, number in pairs(freed) do
-    redis.call('RPUSH', batch_key .. ':reserved', queue .. ' -' .. int(number))
+    redis.call('RPUSH', batch_key .. ':reserved', FORMATS.room(queue, '-' .. int(number)))
     count(queue_key(queue), 'reserved', -number)
   end
   flush()

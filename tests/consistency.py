@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from tests.concurrency_audit import ConcurrencyAudit
 from workron.models import PRIORITIES, TERMINAL, Status
-from workron.models.retry import pack, unpack
 from workron.models.user_json import MAX_METADATA, MAX_RESULT, write
+from workron.redis import formats
 from workron.redis.keys import Keys
 from workron.schedules.models import SHOWN_RUNS
 
@@ -33,7 +33,7 @@ def own_words(row: Row) -> Iterator[str]:
             write(json.loads(row.get(name, "null")), limit)
         except ValueError as error:
             yield f"its {name} {error}"
-    if "retry" in row and pack(*unpack(row["retry"])) != row["retry"]:
+    if "retry" in row and formats.retry(*formats.read_retry(row["retry"])) != row["retry"]:
         yield f"its policy {row['retry']!r} is written in another way"
     if ("depends_on" in row) != bool(json.loads(row.get("more", "{}")).get("parents")):
         yield "its worker is told of parents, or not, against its dependencies"

@@ -184,7 +184,7 @@ async def _start(request: Request, name: str, key: str | None) -> tuple[Submitte
     store, caller = context_of(request).store, caller_of(request)
     salt = ids.new_id()
     own = key if key is None or caller.key is None else f"{caller.space}\n{key}"
-    mark = "-" if own is None else hashlib.sha256(own.encode()).hexdigest()
+    mark = None if own is None else hashlib.sha256(own.encode()).hexdigest()
     for _ in range(_TRIES):
         found, at_ms = await store.schedules.look(name)
         if found is None:

@@ -1,5 +1,5 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
--- uses: jobs history slots ends gates expiry rows
+-- uses: formats jobs history slots ends gates expiry rows
 
 local promote, claim_once, hint_left, next_due_ms, pop_call, claim
 
@@ -64,7 +64,7 @@ function pop_call(queue)
 end
 
 local function lease(id, worker, fence, lease_ms, until_text)
-  redis.call('SET', job_key(id) .. ':heartbeat', worker .. ' ' .. fence .. ' ' .. NOW_TEXT .. ' ' .. lease_ms, 'PX', lease_ms)
+  redis.call('SET', job_key(id) .. ':heartbeat', FORMATS.heartbeat(worker, fence, NOW_TEXT, lease_ms), 'PX', lease_ms)
   index(LEASES, id, until_text)
 end
 

@@ -1,4 +1,5 @@
 -- deletion: forget a job that has ended, with all that is stored of it.
+-- uses: formats
 
 local GONE_AT_ONCE = 20 -- entries of `:followers`
 
@@ -64,9 +65,8 @@ local function delete(job)
       gone[#gone + 1] = P .. 'array:' .. job.id .. part
     end
   end
-  local outputs = redis.call('HGET', key, 'outputs') or ''
-  for fence in string.gmatch(outputs, '(%d+):%d+') do
-    gone[#gone + 1] = key .. ':output:' .. fence
+  for _, attempt in ipairs(FORMATS.read_outputs(redis.call('HGET', key, 'outputs'))) do
+    gone[#gone + 1] = key .. ':output:' .. attempt.fence
   end
   local array, place = stored_array_of(job)
   if array and job.status == 'done' then -- else a retry of its array would not know, and run it again

@@ -1,5 +1,5 @@
 -- ends: the one path by which every attempt and every job ends.
--- uses: timers
+-- uses: formats timers
 
 -- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
 -- budget; returns how much was done, and whether that was all.
@@ -169,7 +169,7 @@ local function cancel(job, by)
     if not job.cancel_requested_at then
       redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
     end
-    redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. job.id .. ' ' .. job.fence)
+    redis.call('PUBLISH', P .. 'cancels', FORMATS.stop(job.worker, job.id, job.fence))
     append(moves, 'cancelling', job.id)
     return true
   end

@@ -1,5 +1,5 @@
 -- expiry: what becomes of a job whose time has run out (see timers).
--- uses: timers ends arrays
+-- uses: formats timers ends arrays
 --
 -- Not started by `expires`: cancelled. Not ended by its deadline: failed, or stopped like a cancelled one if it runs, and
 -- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.
@@ -23,7 +23,7 @@ end
 local function stop_running(job)
   redis.call('HSET', job_key(job.id), 'expired_at', NOW_TEXT)
   if not job.cancel_requested_at then
-    redis.call('PUBLISH', P .. 'cancels', job.worker .. ' ' .. job.id .. ' ' .. job.fence)
+    redis.call('PUBLISH', P .. 'cancels', FORMATS.stop(job.worker, job.id, job.fence))
     append(moves, 'expiring', job.id)
   end
 end

@@ -1,22 +1,22 @@
 -- outputs: the stored output of attempts, a string per attempt; the job's `outputs` field lists `<fence>:<total>`.
+-- uses: formats
 
 local KEPT = 2 -- attempts whose output is kept
 local HEAD = 131072 -- bytes from the beginning; what is stored behind them is the end
 
 -- Note how much an attempt has written in all, and forget the outputs of older attempts.
 local function note_total(key, fence, total)
-  local outputs = redis.call('HGET', key, 'outputs') or ''
   local kept = {}
-  for attempt, length in string.gmatch(outputs, '(%d+):(%d+)') do
-    if attempt ~= fence then
-      kept[#kept + 1] = attempt .. ':' .. length
+  for _, attempt in ipairs(FORMATS.read_outputs(redis.call('HGET', key, 'outputs'))) do
+    if attempt.fence ~= fence then
+      kept[#kept + 1] = attempt
     end
   end
-  kept[#kept + 1] = fence .. ':' .. total
+  kept[#kept + 1] = { fence = fence, total = total }
   while #kept > KEPT do
-    redis.call('DEL', key .. ':output:' .. string.match(table.remove(kept, 1), '^%d+'))
+    redis.call('DEL', key .. ':output:' .. table.remove(kept, 1).fence)
   end
-  redis.call('HSET', key, 'outputs', table.concat(kept, ' '))
+  redis.call('HSET', key, 'outputs', FORMATS.outputs(kept))
 end
 
 -- Write `data` at its exact offset, so that a repeated write changes nothing.

@@ -1,7 +1,7 @@
 -- retries: whether a failed attempt is followed by another one, and after which wait.
+-- uses: formats
 --
--- A job's own policy is its field `retry`: `<delay ms> <factor> <longest delay ms> <jitter>|<codes>|<codes>`, `-` where the
--- setting holds; the codes (`1,64-78`) are the exit codes that are tried again, and those that never are.
+-- A job's own policy is its field `retry` (see formats), with exit codes as `1,64-78`.
 
 local function covers(codes, code)
   for first, last in string.gmatch(codes, '(%d+)%-?(%d*)') do
@@ -37,7 +37,7 @@ local function wait_after(job, outcome, retry_ms, retry_max_ms, chance)
     job.max_attempts = tonumber(row[2] or NUMBERS.max_attempts)
   end
   local delay, factor, longest, jitter, only, never =
-    string.match(row[3] or job.hooks and job.retry or '', '^(%S+) (%S+) (%S+) ([^| ]+)|([^|]*)|([^|]*)$')
+    FORMATS.read_retry(row[3] or job.hooks and job.retry)
   outcome.final = delay and is_final(outcome, only, never)
   delay = tonumber(delay or '') or retry_ms
   longest = tonumber(longest or '') or outcome.retry_after_ms and retry_max_ms or math.max(retry_max_ms, delay)

@@ -1,4 +1,5 @@
 -- schedules: what fires at its time, once. The script that stores the jobs of an occurrence moves its schedule on, and does
+-- uses: formats
 -- neither if the schedule is not as the caller saw it.
 --
 -- A submission for a schedule has the idempotency key `schedule:<name>`, and as fingerprint how the schedule must be:
@@ -26,7 +27,7 @@ function schedule_of(key)
 end
 
 local function parse_occurrence(fingerprint)
-  local version, kind, at, following, key = string.match(fingerprint, '^(%S+) (%S+) (%d+) (%S+) (%S+)$')
+  local version, kind, at, following, key = FORMATS.read_occurrence(fingerprint)
   return { version = version, kind = kind, at = at, following = following, key = key }
 end
 
@@ -86,7 +87,7 @@ function judge_occurrence(name, fingerprint)
   if seen.kind == 'run' then
     local before = seen.key ~= '-' and redis.call('GET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key)
     if before then
-      local first, size, workflow = string.match(before, '^(%S+) (%d+) ?(%S*)$')
+      local _, first, size, workflow = FORMATS.read_entry(before)
       return { 'REPEATED', first, size, workflow }
     end
     return not (row and row.version == seen.version) and { 'MISMATCH' } or nil
@@ -112,18 +113,16 @@ function look_again(name)
   end
 end
 
--- Write down what became of occurrences: a line `<first at> <outcome> <count> <now> <job> <workflow> <text>`. It is for
--- people: where a key is damaged, the schedule goes on without.
+-- Write down what became of occurrences. It is for people: where a key is damaged, the schedule goes on without.
 function note_run(name, at, outcome, number, job, workflow, text)
   local key = schedule_key(name)
   redis.pcall('HINCRBY', key, outcome, number)
-  local last = LUMPED[outcome] and redis.pcall('LINDEX', key .. ':runs', '0')
-  local first, before = string.match(type(last) == 'string' and last or '', '^(%d+) ' .. outcome .. ' (%d+) ')
-  if first then
-    at, number = first, int(tonumber(before) + tonumber(number))
+  local first, before, some = FORMATS.read_run(LUMPED[outcome] and redis.pcall('LINDEX', key .. ':runs', '0'))
+  if before == outcome then
+    at, number = first, int(tonumber(some) + tonumber(number))
     redis.pcall('LPOP', key .. ':runs')
   end
-  local line = table.concat({ at, outcome, number, NOW_TEXT, job, workflow, text }, ' ')
+  local line = FORMATS.run(at, outcome, number, NOW_TEXT, job, workflow, text)
   redis.pcall('LPUSH', key .. ':runs', line)
   redis.pcall('LTRIM', key .. ':runs', '0', int(RUNS - 1))
 end
@@ -161,8 +160,8 @@ function record_occurrence(name, fingerprint, first, size, workflow, returned)
   end
   move_on(name, seen.kind, seen.at, seen.following)
   if seen.key ~= '-' then
-    redis.call('SET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key, first .. ' ' .. size .. ' ' .. workflow,
-      'PX', RUN_KEY_MS)
+    local entry = FORMATS.entry('-', first, size, workflow)
+    redis.call('SET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key, entry, 'PX', RUN_KEY_MS)
   end
   look_again(name)
 end

@@ -1,5 +1,5 @@
 -- submissions: read jobs from a flat argument list, check all of it, then store it.
--- uses: edges schedules
+-- uses: formats edges schedules
 --
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
@@ -215,7 +215,7 @@ local function earlier(key, fingerprint)
   if not value then
     return nil
   end
-  local print, first, size, workflow = string.match(value, '^(%S+) (%S+) (%d+) ?(%S*)$')
+  local print, first, size, workflow = FORMATS.read_entry(value)
   if print ~= fingerprint then
     return { 'MISMATCH' }
   end
@@ -227,7 +227,7 @@ local function remember(key, fingerprint, first, size, workflow, returned)
   if schedule then
     record_occurrence(schedule, fingerprint, first, size, workflow, returned)
   elseif key ~= '' then
-    remembered[key] = fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. workflow
+    remembered[key] = FORMATS.entry(fingerprint, first, size, workflow)
   end
 end
 

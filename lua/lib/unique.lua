@@ -1,17 +1,17 @@
--- unique: keys that one job at a time holds. unique:<key> (STRING, with a TTL) says `<job id> <run>` of who does.
+-- unique: keys that one job at a time holds. unique:<key> (STRING, with a TTL) names that job and its run.
+-- uses: formats
 --
--- A job has `<until> <on_conflict> <ttl_ms> <key>` in its field `unique`, and the hook `unique`. Who submits or retries it
+-- A job has its key in its field `unique`, and the hook `unique`. Who submits or retries it
 -- takes the key for it; here it is given back, whichever way the job goes, if it still names this job and this run.
 
 local function parse_unique(text)
-  local till, on_conflict, ttl_ms, name = string.match(text or '', '^(%a+) (%a+) (%d+) (.+)$')
+  local till, on_conflict, ttl_ms, name = FORMATS.read_unique(text)
   return name and { till = till, on_conflict = on_conflict, ttl_ms = ttl_ms, name = name, key = P .. 'unique:' .. name }
 end
 
 -- The job that holds a key, or nil: a job that is gone, has ended or runs again holds no key by an entry that is left of it.
 local function holder_of(key)
-  local value = redis.pcall('GET', key)
-  local id, run = string.match(type(value) == 'string' and value or '', '^(%S+) (%d+)$')
+  local id, run = FORMATS.read_holder(redis.pcall('GET', key))
   local job = id and read(id)
   if not job or TERMINAL[job.status] or int(job.run) ~= run then
     return nil
@@ -21,11 +21,11 @@ local function holder_of(key)
 end
 
 local function take_key(unique, id, run)
-  redis.call('SET', unique.key, id .. ' ' .. run, 'PX', unique.ttl_ms)
+  redis.call('SET', unique.key, FORMATS.holder(id, run), 'PX', unique.ttl_ms)
 end
 
 local function free_key(unique, id, run)
-  if redis.pcall('GET', unique.key) == id .. ' ' .. run then
+  if redis.pcall('GET', unique.key) == FORMATS.holder(id, run) then
     redis.call('DEL', unique.key)
   end
 end

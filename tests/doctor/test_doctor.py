@@ -210,7 +210,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("surplus", written("job:0000000000000000000000:output:5", "what was said")),
     ("surplus", written("job:{done}:output:5", "what was said")),
     ("no-ttl", written("unique:u", "{unique} 1")),
-    ("no-ttl", written("idempotency:a:b", "print {done} 1")),
+    ("no-ttl", written("idempotency:a:b", "print {done} 1 -")),
     ("wrong-type", written("queue:default:cancelled", "x")),
     ("wrong-type", written("job:{running}", "x")),
     ("miscounted", field("queue:default", "pending", "77")),

@@ -8,7 +8,8 @@ import pytest
 from tests.builders import claim, finish, new_job, reap_all, submit
 from tests.servers import Bench
 from workron.models import Outcome, Reason, Status
-from workron.models.retry import RetryPolicy, pack, unpack
+from workron.models.retry import RetryPolicy
+from workron.redis import formats
 from workron.store import Store
 from workron.store.policy import Policy
 
@@ -222,4 +223,4 @@ async def test_the_policy_is_stored_in_one_field_only_where_there_is_one(bench: 
     "policy", [None, RetryPolicy(0), RetryPolicy(None, 1.0), RetryPolicy(3 * 10**11, 99.5, 1, 1.0)]
 )
 def test_what_is_packed_is_unpacked(policy: RetryPolicy | None) -> None:
-    assert unpack(pack(policy, (1, "2-5"), ())) == (policy, (1, "2-5"), ())
+    assert formats.read_retry(formats.retry(policy, (1, "2-5"), ())) == (policy, (1, "2-5"), ())

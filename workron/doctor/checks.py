@@ -8,10 +8,9 @@ from workron.doctor import places
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import KINDS, Place, Row, number_of
 from workron.doctor.reading import Check, Steps
+from workron.redis import formats
 from workron.redis.keys import Keys
 
-_ENTRY: Final = re.compile(r"\S+ \S+ \d+ ?\S*|\S+ \d+ ?\S*")
-"""What an Idempotency-Key holds: see `lua/lib/submissions.lua` and `schedules.lua`."""
 _NAMES: Final = {"schedules": "schedule", "schedules:due": "schedule", "batches": "batch", "actions:open": "action"}
 """Index → kind of what it names; others name jobs."""
 
@@ -122,7 +121,7 @@ class Checks:
         key = self._keys.unique(name)
         value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
         holder = text_of(value or b"")
-        job = holder.partition(" ")[0]
+        job, _ = formats.read_holder(holder)
         row = yield from places.job_row(self._keys, job)
         belongs = (
             row.get("state") == "aborted"
@@ -139,7 +138,7 @@ class Checks:
     def idempotency(self, name: str) -> Check:
         key = self._keys.idempotency(name)
         value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
-        if not exists or _ENTRY.fullmatch(text_of(value or b"")):
+        if not exists or formats.read_entry(text_of(value or b"")):
             return []
         return [Fault("malformed", f"idempotency {shown(name)}", shown(value or b""), mend=(("DEL", key),))]
 
@@ -151,7 +150,7 @@ class Checks:
             ("EXISTS", self._keys.job(parts[1])),
             ("HGET", self._keys.job(parts[1]), "outputs"),
         ]
-        known = exists and (parts[2:3] != ["output"] or f" {parts[3]}:" in f" {text_of(outputs or b'')}")
+        known = exists and (parts[2:3] != ["output"] or parts[3] in formats.read_outputs(text_of(outputs or b"")))
         return [Fault("surplus", name, "its job is gone", mend=(("UNLINK", key),))] if ttl == -1 and not known else []
 
     def lasting(self, name: str, ms: int) -> Check:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import TERMINAL, Row, number_of, row_of
 from workron.doctor.reading import Check
+from workron.redis import formats
 from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
@@ -31,8 +32,8 @@ def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
     row, states = row_of((*_FIELDS, "now"), [*(answer or ()), now]), _pairs(said)
     if row.get("status") != "blocked" or "batch" in row or started:
         return []
-    named = (edge.partition(":") for edge in row.get("depends_on", "").split() if not edge.endswith("="))
-    wanted = {one: when or "done" for one, _, when in named}  # tasks that match (`=`) wait for no edge
+    named = formats.split_edges(row.get("depends_on", ""))
+    wanted = {one: when for one, when, matching in named if not matching}  # tasks that match wait for no edge
     every = sorted({*wanted, *states})
     some = every[start : start + size]
     answers = yield [

@@ -7,10 +7,13 @@ check of an entry of an index looks whether the thing that it names has this pla
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from workron.doctor.faults import Ask, text_of
 from workron.doctor.reading import Steps
+from workron.models import Until
+from workron.redis import formats
 from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
@@ -133,9 +136,10 @@ def job_places(keys: Keys, job: str, row: Row) -> Iterator[Place]:
         mend = (("HSET", workflow, "final", job),)
         yield Place(("HGET", workflow, "final"), lambda found: found == job.encode(), mend, "malformed")
     if "unique" in row and status not in TERMINAL:
-        till, _, _, name = [*row["unique"].split(" ", 3), "", "", ""][:4]
-        if not (till == "started" and status == "running"):
-            yield _may("GET", keys.unique(name), f"{job} {row.get('run', '1')}")
+        with suppress(ValueError):  # one that is damaged has no holder
+            unique = formats.read_unique(row["unique"])
+            if not (unique.until is Until.STARTED and status == "running"):
+                yield _may("GET", keys.unique(unique.key), formats.holder(job, row.get("run", "1")))
 
 
 def _line(keys: Keys, job: str, row: Row) -> Iterator[Place]:

@@ -28,6 +28,7 @@ from workron.models import (
 )
 from workron.models.exchange import MAX_BEATS, MAX_RESULTS, Exchanged, Kept
 from workron.models.workers import Beats, Drain
+from workron.redis import formats
 from workron.redis.connection import BLOCK_S, Connection
 from workron.redis.keys import Keys
 from workron.redis.lane import Command
@@ -242,11 +243,8 @@ class Attempts:
         With an empty job id, the worker should send a heartbeat now: the response has its instructions.
         """
         async for message in self._connection.messages(self._keys.cancels):
-            match message.split():
-                case [worker, job_id, fence] if fence.isdecimal():
-                    yield worker, job_id, int(fence)
-                case [worker]:
-                    yield worker, "", 0
+            for stop in formats.read_stop(message):
+                yield stop
 
 
 MAX_PARENTS: Final = 4 * 1024 * 1024

@@ -16,7 +16,6 @@ from workron.models import (
     Dependency,
     DependencyState,
     Job,
-    OnConflict,
     Parent,
     QueueState,
     Rate,
@@ -24,19 +23,16 @@ from workron.models import (
     Status,
     Task,
     Together,
-    Unique,
-    Until,
-    When,
     WorkerInfo,
-    retry,
 )
 from workron.models.workers import WorkerState, WorkerStatus
+from workron.redis import formats
 
 Row = Mapping[str, bytes]
 _ROW_BYTES: Final = 1000
 """Size of a job's document without its values."""
 _EDGE_BYTES: Final = 100
-_ANY: Final = retry.unpack(retry.pack(None, (), ()))
+_ANY: Final = formats.read_retry(formats.retry(None, (), ()))
 
 
 def text(value: bytes | None) -> str | None:
@@ -56,22 +52,17 @@ def row(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> Row:
 
 def parents_of(fields: Row) -> list[str]:
     """The dependencies of a job: there may be 10,000, and they are iterated more than once."""
-    return [part.partition(":")[0] for part in (text(fields.get("depends_on")) or "").split()]
+    return formats.read_parents(text(fields.get("depends_on")) or "")
 
 
 def edges(fields: Row) -> list[Dependency]:
-    """Return dependencies from their text: ids separated by spaces; `id:when` if not `done`, `id:when=` if matching."""
-    parts = (part.partition(":") for part in (text(fields.get("depends_on")) or "").split())
-    return [Dependency(parent, When(when.rstrip("=") or When.DONE), when.endswith("=")) for parent, _, when in parts]
+    return formats.read_edges(text(fields.get("depends_on")) or "")
 
 
 def cut(fields: Row, most: int) -> Row:
     """Return the fields with `most` dependencies and `dependency_count`; unchanged if there are no more."""
-    stored = fields.get("depends_on", b"")
-    if (count := stored.count(b" ") + 1) <= most:
-        return fields
-    first = b" ".join(stored.split(b" ", most)[:most])
-    return {**fields, "depends_on": first, "dependency_count": b"%d" % count}
+    first, count = formats.first_edges(fields.get("depends_on", b""), most)
+    return fields if count <= most else {**fields, "depends_on": first, "dependency_count": b"%d" % count}
 
 
 def size(fields: Row | None) -> int:
@@ -113,14 +104,6 @@ def timer(fields: Row, name: str) -> int | None:
     return int(fields["created_at"]) + after_ms if at_ms is None and after_ms is not None else at_ms
 
 
-def unique(said: str | None) -> Unique | None:
-    """A job's unique key: `<until> <on_conflict> <ttl_ms> <key>`."""
-    if said is None:
-        return None
-    until, on_conflict, ttl_ms, key = said.split(" ", 3)
-    return Unique(key, Until(until), OnConflict(on_conflict), int(ttl_ms))
-
-
 def job(
     job_id: str,
     fields: Row,
@@ -129,13 +112,14 @@ def job(
     about_array: Row | None = None,
     value: str | None = None,
 ) -> Job:
-    """Return a job; `heartbeat` is its key's value (`<worker> <fence> <ms> <lease_ms>`), `parents` their statuses."""
+    """Return a job; `heartbeat` is its key's value, `parents` their statuses."""
     reason, cancelled_with = text(fields.get("reason")), text(fields.get("cancelled_with"))
     dependencies = tuple(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
     )
     argv = fields.get("argv")
-    policy, retry_on_exit, no_retry_on_exit = retry.unpack(text(fields["retry"]) or "") if "retry" in fields else _ANY
+    retry = text(fields.get("retry"))
+    policy, retry_on_exit, no_retry_on_exit = _ANY if retry is None else formats.read_retry(retry)
     return Job(
         id=job_id,
         run=number(fields.get("run")) or 1,
@@ -153,7 +137,7 @@ def job(
         queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         concurrency=concurrency(fields),
         priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
-        unique=unique(text(fields.get("unique"))),
+        unique=formats.read_unique(text(fields["unique"]) or "") if "unique" in fields else None,
         attempts=number(fields.get("attempts")) or 0,
         max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
         retry=policy,
@@ -168,7 +152,7 @@ def job(
         expires_at_ms=timer(fields, "expires"),
         started_at_ms=number(fields.get("started_at")),
         finished_at_ms=number(fields.get("finished_at")),
-        last_heartbeat_at_ms=int(heartbeat.split()[2]) if heartbeat else None,
+        last_heartbeat_at_ms=beat.at_ms if (beat := formats.read_heartbeat(heartbeat)) else None,
         cancel_requested_at_ms=number(fields.get("cancel_requested_at")),
         worker=text(fields.get("worker")),
         exit_code=number(fields.get("exit_code")),

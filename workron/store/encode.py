@@ -14,10 +14,8 @@ from workron.models import (
     Dependency,
     NewJob,
     OnFailure,
-    Unique,
-    When,
-    retry,
 )
+from workron.redis import formats
 from workron.redis.formats import Hook
 from workron.redis.scripts import Arg
 
@@ -26,16 +24,6 @@ MAX_EDGES: Final = 200
 MAX_BYTES: Final = 1_000_000
 MAX_QUEUES: Final = MAX_JOBS
 """Queues whose room is reserved in one call: then there are at least as many chunks as such calls."""
-
-
-def _depends_on(edges: Sequence[Dependency]) -> str:
-    return " ".join(map(_edge, edges))
-
-
-def _edge(edge: Dependency) -> str:
-    if edge.matching:
-        return f"{edge.job}:{edge.when}="
-    return edge.job if edge.when is When.DONE else f"{edge.job}:{edge.when}"
 
 
 def _timers(job: NewJob) -> Iterator[str]:
@@ -75,11 +63,11 @@ def fields(job: NewJob) -> list[str | bytes]:
     if job.priority != DEFAULT_PRIORITY:
         parts += ("priority", str(job.priority))
     if job.unique is not None:
-        parts += ("unique", _unique(job.unique))
+        parts += ("unique", formats.unique(job.unique))
     if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
         parts += ("max_attempts", str(job.max_attempts))
     if job.retry is not None or job.retry_on_exit or job.no_retry_on_exit:
-        parts += ("retry", retry.pack(job.retry, job.retry_on_exit, job.no_retry_on_exit))
+        parts += ("retry", formats.retry(job.retry, job.retry_on_exit, job.no_retry_on_exit))
     if job.timeout_ms is not None:
         parts += ("timeout_ms", str(job.timeout_ms))
     hooks: list[str] = []
@@ -107,7 +95,7 @@ def fields(job: NewJob) -> list[str | bytes]:
     if hooks:
         parts += ("hooks", " ".join(hooks))
     if job.depends_on:
-        parts += ("depends_on", _depends_on(job.depends_on))
+        parts += ("depends_on", formats.edges(job.depends_on))
     return parts
 
 
@@ -121,10 +109,6 @@ def new_workflow(name: str, on_failure: OnFailure, *, watched: bool, key: str | 
     if key is not None:
         fields["key"] = key
     return orjson.dumps(fields)
-
-
-def _unique(unique: Unique) -> str:
-    return f"{unique.until} {unique.on_conflict} {unique.ttl_ms} {unique.key}"
 
 
 def _more(job: NewJob) -> bytes:
@@ -182,4 +166,4 @@ def reservations(jobs: Sequence[NewJob]) -> Iterator[str]:
         room[job.queue] += 1 if job.array is None else 1 + job.array.size
     needs = list(room.items())
     for start in range(0, len(needs), MAX_QUEUES):
-        yield " ".join(f"{queue} {number}" for queue, number in needs[start : start + MAX_QUEUES])
+        yield formats.rooms(needs[start : start + MAX_QUEUES])

@@ -8,6 +8,7 @@ from typing import Final
 
 from workron import ids
 from workron.models import Idempotency, NewJob, Submitted
+from workron.redis import formats
 from workron.schedules.models import Schedule, Work
 from workron.schedules.plan import Kind
 from workron.store import Store
@@ -26,7 +27,7 @@ async def submit(
     at_ms: int,
     following_ms: int | None = None,
     salt: str = "",
-    key: str = "-",
+    key: str | None = None,
 ) -> Submitted:
     """Store the jobs of an occurrence and advance its schedule, atomically.
 
@@ -34,8 +35,7 @@ async def submit(
     their repeats.
     """
     _prepare(work.jobs, schedule, at_ms, await _first_id(store, schedule, at_ms, salt))
-    following = "-" if following_ms is None else following_ms
-    fingerprint = f"{schedule.version} {kind} {at_ms} {following} {key}"
+    fingerprint = formats.occurrence(schedule.version, kind, at_ms, following_ms, key)
     return await store.submit(work.jobs, **work.options, idempotency=Idempotency(SCOPE, schedule.name, fingerprint))
 
 

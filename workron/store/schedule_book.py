@@ -9,6 +9,7 @@ import structlog
 
 from workron import ids
 from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailable
+from workron.redis import formats
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.read_pool import Reads
@@ -271,13 +272,5 @@ def _definition(row: Row) -> Definition:
 
 
 def _run(line: str) -> Run:
-    at, outcome, count, recorded_at, job, workflow, error = line.split(" ", 6)
-    return Run(
-        int(at),
-        RunOutcome(outcome),
-        int(count),
-        int(recorded_at),
-        None if job == "-" else job,
-        None if workflow == "-" else workflow,
-        error or None,
-    )
+    run = formats.read_run(line)
+    return Run(run.at_ms, RunOutcome(run.outcome), run.number, run.recorded_at_ms, run.job, run.workflow, run.error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from workron.models import Claim
+from workron.redis import formats
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.store import decode
@@ -83,8 +84,8 @@ class Tokens:
         )
         if isinstance(held, Exception) or isinstance(about, Exception):  # damaged: its rights are unknown
             return None
-        words = (held or b"").decode().split(" ")
-        if words[1:2] != [fence]:
+        beat = formats.read_heartbeat(held)
+        if beat is None or str(beat.fence) != fence:
             return None
         key, array = about
         if key is None and array is not None:  # a task: its array has what all have in common
