@@ -249,6 +249,8 @@ class _Answer(dict[str, Any]):
 class NotTheApi(ApiAway):
     """Another server answered, such as a misconfigured proxy. While running, this is temporary."""
 
+    is_outage = False
+
 
 def _detail(response: httpx2.Response) -> str:
     with suppress(ValueError, KeyError, TypeError):

@@ -135,7 +135,7 @@ class StoreUnavailable(WorkronError):
     """Redis can't be reached or can't answer at present; the effect of the call is unknown."""
 
     is_outage: ClassVar[bool] = True
-    """Whether Redis is unavailable. Subclasses with False are responses of the server or the API."""
+    """Whether Redis, or the API before it, is unavailable. Subclasses with False are responses of either."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -143,18 +143,18 @@ class StoreUnavailable(WorkronError):
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Return whether an error means that Redis is unavailable."""
+    """Return whether an error means that Redis, or the API before it, is unavailable."""
     return isinstance(error, StoreUnavailable) and error.is_outage
 
 
 class ApiAway(StoreUnavailable):
     """The API can't be reached or can't answer at present, for a worker over HTTP."""
 
-    is_outage = False
-
 
 class ApiRefuses(ApiAway):
     """The API answered a worker with an error that is not an outage."""
+
+    is_outage = False
 
 
 class KeyRefused(ApiRefuses):

@@ -24,5 +24,6 @@ def test_the_docstring_shows_every_error_under_its_parent() -> None:
 
 def test_only_an_error_of_no_other_kind_is_an_outage() -> None:
     assert errors.is_outage(errors.StoreUnavailable("away"))
-    others = (errors.StoreBroken("x"), errors.StoreFull("x"), errors.TooManyReads(), errors.ApiAway("x"), None)
+    assert errors.is_outage(errors.ApiAway("away"))
+    others = (errors.StoreBroken("x"), errors.StoreFull("x"), errors.TooManyReads(), errors.ApiRefuses("x"), None)
     assert [errors.is_outage(one) for one in others] == [False] * 5
