@@ -33,6 +33,7 @@ from workron.models import (
     WorkerInfo,
 )
 from workron.models.exchange import MAX_RESULTS, Exchanged, Kept
+from workron.models.job_fields import EXECUTION, JobField
 from workron.models.workers import Beats, Drain
 from workron.times import rfc3339
 
@@ -309,17 +310,17 @@ def _finished(answer: Mapping[str, Any]) -> Finished:
 
 
 def _claim(document: Mapping[str, Any]) -> Claim:
-    argv, timeout_s = document["argv"], document["timeout"]
     return Claim(
         id=document["id"],
         fence=document["fence"],
         attempt=document["attempt"],
         lease_ms=document["lease_ms"],
-        command=document["command"],
-        argv=None if argv is None else tuple(argv),
         queue=document["queue"],
-        timeout_ms=None if timeout_s is None else round(timeout_s * 1000),
-        env=document["env"],
-        cwd=document["cwd"],
         more=document.get("more") or {},
+        **{field.name: _value(field, document[field.shown]) for field in EXECUTION},
     )
+
+
+def _value(field: JobField, shown: Any) -> Any:
+    """Return a plain field of a document as it is in a claim."""
+    return round(shown * 1000) if field.kind == "duration" and shown is not None else shown

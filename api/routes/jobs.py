@@ -19,7 +19,9 @@ from api.worker_calls import documents
 from workron import ids
 from workron.errors import InvalidRequest, NotFound
 from workron.models import Cancelled, JobFilter, Position, Status, output_stream
-from workron.specs.fields import ID_PATTERN, NAME_PATTERN, QUEUE_PATTERN
+from workron.models.job_fields import QUEUE_PATTERN
+from workron.specs import plain
+from workron.specs.fields import ID_PATTERN
 from workron.specs.job_fields import Tag
 from workron.specs.workflow import Cancel, Steering
 
@@ -31,10 +33,12 @@ _FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
 _METADATA: Final = "metadata."
 
 
-class ListQuery(StrictQuery):
+_PlainFilters: Any = plain.filters(StrictQuery)
+
+
+class ListQuery(_PlainFilters):  # type: ignore[misc]  # its base is made from the table of fields
     status: Status | None = None
     queue: Annotated[str, Field(pattern=QUEUE_PATTERN)] | None = None
-    name: Annotated[str, Field(min_length=1, max_length=200, pattern=NAME_PATTERN)] | None = None
     workflow: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
     array: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
     """Tasks of this job, in order."""
@@ -59,7 +63,15 @@ class ListQuery(StrictQuery):
 
     @property
     def where(self) -> JobFilter:
-        return JobFilter(self.status, self.queue, self.name, self.workflow, self.array, self.tag, self._metadata)
+        return JobFilter(
+            self.status,
+            self.queue,
+            workflow=self.workflow,
+            array=self.array,
+            tags=self.tag,
+            metadata=self._metadata,
+            fields={name: value for name, value in plain.wanted(self).items() if value is not None},
+        )
 
 
 class WaitQuery(StrictQuery):

@@ -11,7 +11,7 @@ from api.auth.callers import ADMIN, ScopedRoute, needs
 from api.context import context_of
 from api.http import body
 from workron import models
-from workron.specs.fields import QUEUE_PATTERN
+from workron.models.job_fields import QUEUE_PATTERN
 from workron.specs.workflow import QueueChange
 
 router = APIRouter(route_class=ScopedRoute, tags=["system"])

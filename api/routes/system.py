@@ -17,7 +17,7 @@ from api.context import Context, context_of
 from api.http.queries import StrictQuery
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
-from workron.specs.fields import QUEUE_PATTERN
+from workron.models.job_fields import QUEUE_PATTERN
 from workron.times import rfc3339
 
 if TYPE_CHECKING:

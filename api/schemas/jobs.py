@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
+from api.schemas import plain
 from api.schemas.base import Answer, Time, counts_document, time_or_none
 from workron import models
 from workron.models import OnConflict, Reason, Status, Until, When
+from workron.models.job_fields import DESCRIBED, STORED
 from workron.models.retry import Code, RetryPolicy
 from workron.store import explain
 from workron.times import rfc3339
@@ -64,62 +66,33 @@ class Unique(Answer):
     ttl: float
 
 
-class Job(Answer):
+_Plain: Any = plain.model_of("PlainJob", Answer, STORED)
+
+
+class Job(_Plain):  # type: ignore[misc]  # its base is made from the table of fields
     """A job as stored. Times are RFC 3339 in UTC with three decimals, durations are in seconds."""
 
     id: str
-    run: int
-    """1, and one more with each retry by an operator."""
     status: Status
-    reason: Reason | None
-    """Why the job, or its last attempt, ended as it did."""
-    command: str | None
-    argv: list[str] | None
+    created_at: Time
     array: Array | None
     task: Task | None
-    name: str | None
-    tags: list[str]
-    metadata: dict[str, Any]
-    result: Any
-    """JSON result of the last attempt's command."""
     progress: float | str | None
     """Progress, as reported by the command."""
-    queue: str
     concurrency: Concurrency | None
-    priority: int
     unique: Unique | None
-    attempts: int
-    """Attempts started in this run."""
-    max_attempts: int
     retry: Retry | None
     retry_on_exit: list[Code]
     no_retry_on_exit: list[Code]
-    timeout: float | None
-    env: dict[str, str]
-    cwd: str | None
-    created_at: Time
-    run_at: Time | None
     deadline: Time | None
     """The job fails unless it has ended by then."""
     expires: Time | None
     """The job is cancelled unless it has started by then."""
-    started_at: Time | None
-    finished_at: Time | None
     last_heartbeat: Time | None
-    cancel_requested_at: Time | None
-    worker: str | None
-    exit_code: int | None
-    """Null when a signal ended the command."""
-    signal: int | None
-    error: str | None
-    """Error message, with the end of the output."""
     depends_on: list[str]
     """In a list of jobs, here and in `dependencies`, the first 20."""
     dependencies: list[DependencyState]
     dependency_count: int
-    workflow: str | None
-    final: bool
-    """Whether it starts when all other jobs of its workflow have ended."""
 
 
 class Explanation(Answer):
@@ -140,64 +113,49 @@ class JobPage(Answer):
     next_cursor: str | None
 
 
+_stored: Final = plain.document_of(STORED)
+_described: Final = plain.document_of(DESCRIBED)
+
+
 def job_document(job: models.Job) -> dict[str, Any]:
-    return {
+    document = {
         "id": job.id,
-        "run": job.run,
         "status": job.status,
-        "reason": job.reason,
-        "command": job.command,
-        "argv": job.argv,
+        **_stored(job),
+        "created_at": rfc3339(job.created_at_ms),
         "array": _array(job.array),
         "task": _task(job.task),
-        "name": job.name,
-        "tags": job.tags,
-        "metadata": job.metadata,
-        "result": job.result,
         "progress": _progress(job.progress),
-        "queue": job.queue,
         "concurrency": _concurrency(job.concurrency),
-        "priority": job.priority,
         "unique": _unique(job.unique),
-        "attempts": job.attempts,
-        "max_attempts": job.max_attempts,
         "retry": _retry(job.retry),
         "retry_on_exit": job.retry_on_exit,
         "no_retry_on_exit": job.no_retry_on_exit,
-        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
-        "env": dict(job.env),
-        "cwd": job.cwd,
-        "created_at": rfc3339(job.created_at_ms),
-        "run_at": time_or_none(job.run_at_ms),
         "deadline": time_or_none(job.deadline_at_ms),
         "expires": time_or_none(job.expires_at_ms),
-        "started_at": time_or_none(job.started_at_ms),
-        "finished_at": time_or_none(job.finished_at_ms),
         "last_heartbeat": time_or_none(job.last_heartbeat_at_ms),
-        "cancel_requested_at": time_or_none(job.cancel_requested_at_ms),
-        "worker": job.worker,
-        "exit_code": job.exit_code,
-        "signal": job.signal,
-        "error": job.error if job.error is not None else _skip_cause(job),
         "depends_on": [dependency.job for dependency in job.dependencies],
         "dependencies": [
             _edge(dependency.job, dependency.when, dependency.status, dependency.matching)
             for dependency in job.dependencies
         ],
         "dependency_count": job.dependency_count,
-        "workflow": job.workflow,
-        "final": job.final,
     }
+    if job.error is None:
+        document["error"] = _skip_cause(job)
+    return document
 
 
-_NEW: dict[str, Any] = dict.fromkeys(Job.model_fields) | {
-    "run": 1,
-    "attempts": 0,
+_NEW: Final[dict[str, Any]] = {
+    "id": None,
+    "status": None,
+    **{field.shown: field.default for field in STORED},
+    **dict.fromkeys(name for name in Job.model_fields if name not in _Plain.model_fields),
     "depends_on": (),
     "dependencies": (),
     "dependency_count": 0,
 }
-"""Fields with the same value in all new jobs, in the order of the document."""
+"""A new job with default values, in the order of the document."""
 
 
 def new_job_document(
@@ -211,27 +169,20 @@ def new_job_document(
         **_NEW,
         "id": job.id,
         "status": first_status(job, stored_at_ms),
-        "command": job.command,
-        "argv": job.argv,
-        "name": job.name,
-        "tags": job.tags,
-        "metadata": job.metadata,
-        "queue": job.queue,
-        "concurrency": _concurrency(job.concurrency),
-        "priority": job.priority,
-        "unique": _unique(job.unique) if job.unique is not None else None,
-        "max_attempts": job.max_attempts,
-        "retry": _retry(job.retry) if job.retry is not None else None,
-        "retry_on_exit": job.retry_on_exit,
-        "no_retry_on_exit": job.no_retry_on_exit,
-        "timeout": None if job.timeout_ms is None else job.timeout_ms / 1000,
-        "env": job.env,
-        "cwd": job.cwd,
+        **_described(job),
         "created_at": rfc3339(stored_at_ms),
         "run_at": time_or_none(_due_ms(job, stored_at_ms)),
+        "retry_on_exit": job.retry_on_exit,
+        "no_retry_on_exit": job.no_retry_on_exit,
         "workflow": workflow,
         "final": job.final,
     }
+    if job.concurrency is not None:
+        document["concurrency"] = _concurrency(job.concurrency)
+    if job.unique is not None:
+        document["unique"] = _unique(job.unique)
+    if job.retry is not None:
+        document["retry"] = _retry(job.retry)
     if job.deadline is not None:
         document["deadline"] = rfc3339(job.deadline.seen_from(stored_at_ms))
     if job.expires is not None:

@@ -1,12 +1,13 @@
 """The documents returned to workers: models for the OpenAPI document, plain dicts for speed."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from api.schemas import Answer, Job
+from api.schemas import Answer, Job, plain
 from workron import models
 from workron.models import Beat, Finished, Status, Verdict, workers
 from workron.models.exchange import Exchanged, Kept
+from workron.models.job_fields import EXECUTION
 
 
 class Claim(Job):
@@ -108,7 +109,11 @@ class ExchangedResult(Answer):
     status: Status | None
 
 
-class ShortClaim(Answer):
+_Execution: Any = plain.model_of("Execution", Answer, EXECUTION)
+_execution: Final = plain.document_of(EXECUTION)
+
+
+class ShortClaim(_Execution):  # type: ignore[misc]  # its base is made from the table of fields
     """All that is needed to run one attempt of a job."""
 
     id: str
@@ -116,11 +121,6 @@ class ShortClaim(Answer):
     attempt: int
     lease_ms: int
     queue: str
-    command: str | None
-    argv: list[str] | None
-    timeout: float | None
-    env: dict[str, str]
-    cwd: str | None
     more: dict[str, Any]
     """Instructions for special jobs; mostly empty."""
 
@@ -198,10 +198,6 @@ def _short_claim(claim: models.Claim) -> dict[str, Any]:
         "attempt": claim.attempt,
         "lease_ms": claim.lease_ms,
         "queue": claim.queue,
-        "command": claim.command,
-        "argv": claim.argv,
-        "timeout": None if claim.timeout_ms is None else claim.timeout_ms / 1000,
-        "env": claim.env,
-        "cwd": claim.cwd,
+        **_execution(claim),
         "more": claim.more,
     }

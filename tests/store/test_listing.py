@@ -80,18 +80,18 @@ async def make_all(store: Store) -> dict[str, tuple[Status, str]]:
 async def test_names_and_workflows_filter(store: Store) -> None:
     made = await store.submit([new_job(name="a"), new_job(name="b")], workflow="w", as_workflow=True)
     await submit(store, new_job(name="a"))
-    assert len(await every(store, JobFilter(name="a"))) == 2
+    assert len(await every(store, JobFilter(fields={"name": "a"}))) == 2
     in_workflow = await every(store, JobFilter(workflow=made.workflow), limit=1)
     assert [job.id for job in in_workflow] == list(reversed(made.ids))
-    assert len(await every(store, JobFilter(workflow=made.workflow, name="a"))) == 1
+    assert len(await every(store, JobFilter(workflow=made.workflow, fields={"name": "a"}))) == 1
 
 
 async def test_a_scan_for_few_among_many_is_bounded_and_goes_on(store: Store) -> None:
     (rare,) = await submit(store, new_job(name="rare"))
     await store.submit([new_job(id=job_id) for job_id in ids.new_ids(1_200)])
-    first = await store.list_jobs(JobFilter(name="rare"), limit=5)
+    first = await store.list_jobs(JobFilter(fields={"name": "rare"}), limit=5)
     assert (first.jobs, first.next_cursor is not None) == ((), True)
-    assert [job.id for job in await every(store, JobFilter(name="rare"))] == [rare]
+    assert [job.id for job in await every(store, JobFilter(fields={"name": "rare"}))] == [rare]
 
 
 async def test_jobs_claimed_and_submitted_between_pages_shift_nothing(store: Store) -> None:

@@ -31,9 +31,9 @@ async def test_a_page_of_large_jobs_was_never_read(store: Store) -> None:
 async def test_large_jobs_that_a_filter_passes_over_make_a_page_short(store: Store) -> None:
     (rare,) = await submit(store, new_job(name="rare"))
     await submit(store, *jobs(11, command=LARGE))
-    page = await store.list_jobs(JobFilter(name="rare"), limit=10)
+    page = await store.list_jobs(JobFilter(fields={"name": "rare"}), limit=10)
     assert (page.jobs, page.next_cursor is None) == ((), False)
-    assert [job.id for job in await every(store, JobFilter(name="rare"))] == [rare]
+    assert [job.id for job in await every(store, JobFilter(fields={"name": "rare"}))] == [rare]
 
 
 async def test_a_page_of_tasks_counts_for_each_what_it_has_from_its_array(bench: Bench) -> None:

@@ -136,7 +136,7 @@ async def test_progress_is_sent_while_the_command_runs_and_again_when_that_faile
     source = Scripted()
     source.refusals = 1
     script = "echo 0.1 > $WORKRON_CONTROL; sleep 1.2; echo 0.2 >> $WORKRON_CONTROL; sleep 60"
-    claim = Claim("job-1", 1, 1, 30_000, script, None, "default", None, {}, None)
+    claim = Claim("job-1", 1, 1, 30_000, "default", command=script)
     source.claims(claim)
     async with working(source) as worker:
         await wait_until(lambda: [patch.progress for patch in source.written] == ["0.1", "0.2"])
@@ -298,7 +298,7 @@ async def test_large_results_travel_in_calls_of_bounded_size(wait_until: WaitUnt
     go = tmp_path / "go"
     result = "{ printf '\"'; head -c 60000 /dev/zero | tr '\\0' x; printf '\"'; } > $WORKRON_RESULT"
     script = f"until [ -e {go} ]; do sleep 0.01; done; {result}"
-    source.claims(*(Claim(f"job-{n}", n, 1, 30_000, script, None, "default", None, {}, None) for n in range(1, 41)))
+    source.claims(*(Claim(f"job-{n}", n, 1, 30_000, "default", command=script) for n in range(1, 41)))
     async with working(source, slots=40) as worker:
         await wait_until(lambda: len(worker._executor.attempts) == 40)
         go.touch()

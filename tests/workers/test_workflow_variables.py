@@ -5,12 +5,12 @@ import os
 from workers.command import allowed_environment, program_for
 from workron.models import Claim
 
-CLAIM = Claim("job", 1, 1, 1000, "true", None, "default", None, {}, None)
+CLAIM = Claim("job", 1, 1, 1000, "default", command="true")
 
 
 def test_only_jobs_of_workflows_have_a_workflow_and_a_token() -> None:
     told = {"workflow": "flow", "token": "wf1.x"}
-    claim = Claim("job", 1, 1, 1000, "true", None, "default", None, {"WORKRON_TOKEN": "own"}, None, told)
+    claim = Claim("job", 1, 1, 1000, "default", told, command="true", env={"WORKRON_TOKEN": "own"})
     env = program_for(claim, {}, "guard").env
     assert (env[b"WORKRON_WORKFLOW_ID"], env[b"WORKRON_TOKEN"]) == (b"flow", b"wf1.x")
     assert not {b"WORKRON_WORKFLOW_ID", b"WORKRON_TOKEN"} & program_for(CLAIM, {}, "guard").env.keys()

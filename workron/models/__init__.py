@@ -24,12 +24,9 @@ from workron.models.attempts import (
     Verdict,
     Written,
 )
+from workron.models.job_fields import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Reason
 from workron.models.jobs import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
     EDGES_SHOWN,
-    PRIORITIES,
     TERMINAL,
     UNIQUE_MS,
     Array,
@@ -45,7 +42,6 @@ from workron.models.jobs import (
     NewArray,
     NewJob,
     OnConflict,
-    Reason,
     Status,
     Submitted,
     Task,

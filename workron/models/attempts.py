@@ -5,27 +5,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from workron.models.jobs import Reason, Status
+from workron.models.job_fields import Execution, Reason
+from workron.models.jobs import Status
 
 OUTPUT_HEAD: Final = 128 * 1024
 OUTPUT_TAIL: Final = 128 * 1024
 """Bytes stored of the beginning of an attempt's output, and of its end if it is longer than both together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to run one attempt of a job until the lease expires."""
+@dataclass(slots=True)
+class Claim(Execution):
+    """The right to run one attempt of a job until the lease expires. Not to be changed."""
 
     id: str
     fence: int
     attempt: int
     lease_ms: int
-    command: str | None
-    argv: tuple[str, ...] | None
     queue: str
-    timeout_ms: int | None
-    env: Mapping[str, str]
-    cwd: str | None
     more: Mapping[str, Any] = field(default_factory=dict)
     """Data of special jobs, passed through by the store as JSON."""
 

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from workron.models.job_fields import Described, Stored
 from workron.models.retry import Code, RetryPolicy
 
-DEFAULT_QUEUE: Final = "default"
-DEFAULT_PRIORITY: Final = 5
-DEFAULT_MAX_ATTEMPTS: Final = 3
-PRIORITIES: Final = range(1, 10)
 EDGES_SHOWN: Final = 20
 """Maximum of a job's dependencies shown in lists of jobs."""
 UNIQUE_MS: Final = 24 * 3600 * 1000
@@ -35,19 +32,6 @@ class Status(StrEnum):
 
 
 TERMINAL: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
-
-
-class Reason(StrEnum):
-    """Why a job, or its last attempt, ended as it did."""
-
-    EXIT_CODE = "exit_code"
-    SIGNAL = "signal"
-    TIMEOUT = "timeout"
-    WORKER_LOST = "worker_lost"
-    UPSTREAM = "upstream"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-    SPAWN = "spawn"
 
 
 class Together(StrEnum):
@@ -154,36 +138,25 @@ class Unique:
 
 
 @dataclass(slots=True)
-class NewJob:
+class NewJob(Described):
     """A job as submitted. Exactly one of `command` (for `sh -c`) and `argv` is set.
 
     Not frozen: that would take 1 µs instead of 0.25, for each of up to 100,000 in a request.
     """
 
     id: str
-    command: str | None = None
-    argv: Sequence[str] | None = None
     array: "NewArray | None" = None
-    name: str | None = None
-    tags: Sequence[str] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    queue: str = DEFAULT_QUEUE
     concurrency: Concurrency | None = None
-    priority: int = DEFAULT_PRIORITY
     unique: Unique | None = None
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry: RetryPolicy | None = None
     retry_on_exit: Sequence[Code] = ()
     no_retry_on_exit: Sequence[Code] = ()
-    timeout_ms: int | None = None
     delay_ms: int | None = None
     run_at_ms: int | None = None
     deadline: Moment | None = None
     """The job fails unless it has ended by then."""
     expires: Moment | None = None
     """The job is cancelled unless it has started by then."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
     depends_on: Sequence[Dependency] = ()
     final: bool = False
     """The job starts when all other jobs of its workflow have ended."""
@@ -205,54 +178,29 @@ class DependencyState:
     matching: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as stored."""
+@dataclass(slots=True)
+class Job(Stored):
+    """A job as stored. Not to be changed; not frozen, which would make a page of 1,000 jobs slower to read."""
 
     id: str
-    run: int
     status: Status
-    reason: Reason | None
-    command: str | None
-    argv: tuple[str, ...] | None
-    array: Array | None
-    task: Task | None
-    name: str | None
-    tags: tuple[str, ...]
-    metadata: Mapping[str, Any]
-    result: Any
-    progress: str | None
-    queue: str
-    concurrency: Concurrency | None
-    priority: int
-    unique: Unique | None
-    attempts: int
-    max_attempts: int
-    retry: RetryPolicy | None
-    retry_on_exit: tuple[Code, ...]
-    no_retry_on_exit: tuple[Code, ...]
-    timeout_ms: int | None
-    env: Mapping[str, str]
-    cwd: str | None
     created_at_ms: int
-    run_at_ms: int | None
-    deadline_at_ms: int | None
-    expires_at_ms: int | None
-    started_at_ms: int | None
-    finished_at_ms: int | None
-    last_heartbeat_at_ms: int | None
-    cancel_requested_at_ms: int | None
-    worker: str | None
-    exit_code: int | None
-    signal: int | None
-    error: str | None
-    dependencies: tuple[DependencyState, ...]
+    array: Array | None = None
+    task: Task | None = None
+    progress: str | None = None
+    concurrency: Concurrency | None = None
+    unique: Unique | None = None
+    retry: RetryPolicy | None = None
+    retry_on_exit: tuple[Code, ...] = ()
+    no_retry_on_exit: tuple[Code, ...] = ()
+    deadline_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    last_heartbeat_at_ms: int | None = None
+    dependencies: tuple[DependencyState, ...] = ()
     """In a page of jobs only the first ones."""
-    dependency_count: int
-    caused_by: str | None
-    cancelled_with: Together | None
-    workflow: str | None
-    final: bool
+    dependency_count: int = 0
+    caused_by: str | None = None
+    cancelled_with: Together | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +209,14 @@ class JobFilter:
 
     status: Status | None = None
     queue: str | None = None
-    name: str | None = None
     workflow: str | None = None
     array: str | None = None
     tags: Sequence[str] = ()
     """All of them."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Key → value, as text or as JSON."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Values of filterable plain fields, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 
 from workron.models import PRIORITIES, Status
 from workron.models.actions import ACTS_ON, ActionFilter, NewAction, Verb
+from workron.models.job_fields import NO_NUL
 from workron.specs.fields import (
     ID_PATTERN,
-    NO_NUL,
     RFC3339,
     Body,
     Name,

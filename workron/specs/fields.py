@@ -16,22 +16,19 @@ from pydantic import (
 )
 
 from workron.durations import parse_duration
+from workron.models.job_fields import MIB, NAME_PATTERN, NO_NUL, QUEUE_PATTERN
 
-NAME_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
-QUEUE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
 ID_PATTERN: Final = r"^[0-9A-Za-z]{22}$"
-NO_NUL: Final = r"^[^\x00]*$"
 _ENV_NAME: Final = r"^[^=\x00]+$"
 RFC3339: Final = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+\-]\d\d:\d\d)$"
 
-MIB: Final = 1024 * 1024
 LONGEST_S: Final = 10 * 366 * 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = 253_000_000_000_000
 """A day in the year 9987: later times can't be written with a four-digit year in every time zone."""
 
 
-def _within_a_mib(text: str) -> str:
+def within_a_mib(text: str) -> str:
     # A character has at most four bytes: short texts need not be encoded to be measured.
     if len(text) * 4 > MIB and len(text.encode()) > MIB:
         raise ValueError(f"is longer than {MIB:,} bytes")
@@ -43,13 +40,10 @@ def _whole(number: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-_short_enough = AfterValidator(_within_a_mib)
-Text = Annotated[str, StringConstraints(max_length=MIB, pattern=NO_NUL), _short_enough]
-Command = Annotated[str, StringConstraints(min_length=1, max_length=MIB, pattern=NO_NUL), _short_enough]
+Text = Annotated[str, StringConstraints(max_length=MIB, pattern=NO_NUL), AfterValidator(within_a_mib)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
 QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
 EnvName = Annotated[str, StringConstraints(max_length=255, pattern=_ENV_NAME)]
-Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=NO_NUL)]
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 or_with_a_point = BeforeValidator(_whole)
 

@@ -8,30 +8,16 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    field_validator,
     model_validator,
 )
 
 from workron import ids, models
-from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Dependency, Until, When
-from workron.specs.fields import (
-    MIB,
-    NO_NUL,
-    Body,
-    Command,
-    EnvName,
-    Name,
-    Path,
-    QueueName,
-    Reference,
-    Seconds,
-    SomeSeconds,
-    Text,
-    fits,
-    or_with_a_point,
-)
-from workron.specs.job_fields import Concurrency, ListOfExitCodes, Metadata, Retry, Tags, Unique
+from workron.models import Dependency, Until, When
+from workron.models.job_fields import NO_NUL
+from workron.specs.fields import Body, Reference, Seconds, or_with_a_point
+from workron.specs.job_fields import Concurrency, ListOfExitCodes, Retry, Unique
 from workron.specs.moments import AnyMoment, MomentToCome, is_before, to_ms
+from workron.specs.plain import PlainJob, copy
 
 _ARRAY_SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [
@@ -80,9 +66,6 @@ class NewArray(Body):
         return models.NewArray(ids.new_id(), size, self.values, self.max_parallel)
 
 
-_PROGRAM_FIRST: Final[dict[str, Any]] = {
-    "prefixItems": [{"type": "string", "minLength": 1, "maxLength": MIB, "pattern": NO_NUL}]
-}
 _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
@@ -99,39 +82,23 @@ _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-class NewJob(Body):
+class NewJob(PlainJob):
     """A job to run: a shell `command` or an `argv`, and its options."""
 
     model_config = ConfigDict(json_schema_extra=_NEW_JOB_SCHEMA)
 
-    command: Command | None = None
-    """Shell command, run by `sh -c`. Exactly one of `command` and `argv` is given."""
-    argv: Annotated[list[Text], Field(min_length=1, max_length=10_000, json_schema_extra=_PROGRAM_FIRST)] | None = None
-    """Program and arguments, run without a shell."""
     array: NewArray | None = None
     """Run the job as an array of tasks; it ends when all tasks have ended."""
-    name: Name | None = None
-    """Name of the job; it must be unique within a workflow only."""
-    tags: Tags = Field(default_factory=list)
-    """Labels to find the job by; jobs can share them."""
-    metadata: Metadata = Field(default_factory=dict)
-    """Additional data, at most 16 KiB of JSON: stored and searchable, not interpreted."""
-    queue: QueueName = DEFAULT_QUEUE
     concurrency: Concurrency | None = None
     """A key shared with other jobs, and how many jobs with that key may run at a time."""
-    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1]), or_with_a_point] = DEFAULT_PRIORITY
-    """0 to 9; 9 starts first."""
     unique: Unique | None = None
     """A key that only one job at a time holds, and the policy for other jobs with this key."""
-    max_attempts: Annotated[int, Field(ge=1, le=100), or_with_a_point] = DEFAULT_MAX_ATTEMPTS
     retry: Retry | None = None
     """Delays between attempts."""
     retry_on_exit: ListOfExitCodes = Field(default_factory=list)
     """Exit codes and ranges like `64-78`: only these are retried. Empty: all are retried."""
     no_retry_on_exit: ListOfExitCodes = Field(default_factory=list)
     """Exit codes and ranges that are never retried; takes precedence."""
-    timeout: SomeSeconds | None = None
-    """Maximum duration of an attempt, after which it is stopped and fails: seconds, or like `30s`, `5m`, `7d`."""
     delay: Seconds | None = None
     """Delay before the first attempt: seconds, or like `30s`; not together with `run_at`."""
     run_at: AnyMoment | None = None
@@ -141,33 +108,10 @@ class NewJob(Body):
     or a duration counted from the submission and again from each retry."""
     expires: MomentToCome | None = None
     """The job is cancelled (reason `expired`) unless it has started by then; same format as `deadline`."""
-    env: Annotated[dict[EnvName, Text], Field(max_length=1000, json_schema_extra={"additionalProperties": False})] = (
-        Field(default_factory=dict)
-    )
-    """Environment variables, in addition to the few that a worker passes on."""
-    cwd: Path | None = None
-    """Working directory, on the worker."""
     depends_on: Annotated[
         list[Reference | DependsOn], Field(max_length=10_000, json_schema_extra={"uniqueItems": True})
     ] = Field(default_factory=list)
     """Jobs that must end first; a plain string means that this job must end as `done`."""
-
-    @field_validator("argv")
-    @classmethod
-    def _argv_is_a_program(cls, argv: list[str] | None) -> list[str] | None:
-        if argv is not None:
-            if not argv[0]:
-                raise ValueError("the first item, the program, is empty")
-            fits(argv)
-        return argv
-
-    @field_validator("env")
-    @classmethod
-    def _env_fits(cls, env: dict[str, str]) -> dict[str, str]:
-        if env:
-            fits(env)
-            fits(env.values())
-        return env
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -214,32 +158,23 @@ class NewJob(Body):
 
     def to_new_job(self, job_id: str, depends_on: Sequence[Dependency]) -> models.NewJob:
         """Return the store's form of this job with this id and dependencies given as ids."""
-        return models.NewJob(
+        job = models.NewJob(
             id=job_id,
-            command=self.command,
-            argv=self.argv,
             array=None if self.array is None else self.array.to_new_array(),
-            name=self.name,
-            tags=self.tags,
-            metadata=self.metadata,
-            queue=self.queue,
             concurrency=self._concurrency(),
-            priority=self.priority,
             unique=None if self.unique is None else self.unique.to_unique(),
-            max_attempts=self.max_attempts,
             retry=None if self.retry is None else self.retry.to_policy(),
             retry_on_exit=self.retry_on_exit,
             no_retry_on_exit=self.no_retry_on_exit,
-            timeout_ms=None if self.timeout is None else to_ms(self.timeout),
             delay_ms=_delay_ms(self.delay, self.run_at),
             run_at_ms=None if self.run_at is None else self.run_at.at_ms,
             deadline=self.deadline,
             expires=self.expires,
-            env=self.env,
-            cwd=self.cwd,
             depends_on=depends_on,
             final=self.last,
         )
+        copy(self, job)
+        return job
 
 
 def _delay_ms(delay: float | None, run_at: models.Moment | None) -> int | None:

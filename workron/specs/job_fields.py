@@ -6,8 +6,9 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from workron import models
 from workron.models import UNIQUE_MS, OnConflict, Until, user_json
+from workron.models.job_fields import MIB, NAME_PATTERN, NO_NUL
 from workron.models.retry import RetryPolicy
-from workron.specs.fields import NAME_PATTERN, Body, Seconds, SomeSeconds, or_with_a_point
+from workron.specs.fields import Body, EnvName, Seconds, SomeSeconds, Text, fits, or_with_a_point
 from workron.specs.moments import to_ms
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
@@ -64,6 +65,20 @@ def _keepable(value: Any) -> Any:
     return value
 
 
+def _is_a_program(argv: list[str]) -> list[str]:
+    if not argv[0]:
+        raise ValueError("the first item, the program, is empty")
+    fits(argv)
+    return argv
+
+
+def _env_fits(env: dict[str, str]) -> dict[str, str]:
+    if env:
+        fits(env)
+        fits(env.values())
+    return env
+
+
 class Unique(Body):
     """A key that only one job at a time holds."""
 
@@ -92,6 +107,19 @@ Metadata = Annotated[
     AfterValidator(_fits),
 ]
 """At most 16 KiB of JSON."""
+_PROGRAM_FIRST: Final[dict[str, Any]] = {
+    "prefixItems": [{"type": "string", "minLength": 1, "maxLength": MIB, "pattern": NO_NUL}]
+}
+Argv = Annotated[
+    list[Text],
+    Field(min_length=1, max_length=10_000, json_schema_extra=_PROGRAM_FIRST),
+    AfterValidator(_is_a_program),
+]
+Env = Annotated[
+    dict[EnvName, Text],
+    Field(max_length=1000, json_schema_extra={"additionalProperties": False}),
+    AfterValidator(_env_fits),
+]
 AnyResult = Annotated[Any, AfterValidator(_keepable)]
 """JSON of at most 64 KiB."""
 Progress = Annotated[float, Field(allow_inf_nan=False)] | Annotated[str, StringConstraints(max_length=1000)]

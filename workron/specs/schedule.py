@@ -8,10 +8,11 @@ from pydantic import ConfigDict, StringConstraints, ValidationError, model_valid
 
 from workron import ids, models
 from workron.errors import InvalidRequest, TooLarge
+from workron.models.job_fields import NO_NUL
 from workron.schedules import times
 from workron.schedules.models import CatchUp, Definition, Overlap, Work
 from workron.schedules.times import Dst
-from workron.specs.fields import NO_NUL, Body
+from workron.specs.fields import Body
 from workron.specs.job import NewJob
 from workron.specs.ordering import workflow_jobs
 from workron.specs.workflow import NewWorkflow

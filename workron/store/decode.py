@@ -1,15 +1,12 @@
 """Converts Redis' replies to the types of `models`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 from workron.models import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
     Array,
     Claim,
     Concurrency,
@@ -19,12 +16,12 @@ from workron.models import (
     Parent,
     QueueState,
     Rate,
-    Reason,
     Status,
     Task,
     Together,
     WorkerInfo,
 )
+from workron.models.job_fields import EXECUTION, STORED, JobField, Kind
 from workron.models.workers import WorkerState, WorkerStatus
 from workron.redis import formats
 
@@ -113,58 +110,44 @@ def job(
     value: str | None = None,
 ) -> Job:
     """Return a job; `heartbeat` is its key's value, `parents` their statuses."""
-    reason, cancelled_with = text(fields.get("reason")), text(fields.get("cancelled_with"))
+    cancelled_with = text(fields.get("cancelled_with"))
     dependencies = tuple(
         DependencyState(edge.job, edge.when, parents.get(edge.job), edge.matching) for edge in edges(fields)
     )
-    argv = fields.get("argv")
     retry = text(fields.get("retry"))
     policy, retry_on_exit, no_retry_on_exit = _ANY if retry is None else formats.read_retry(retry)
     return Job(
         id=job_id,
-        run=number(fields.get("run")) or 1,
         status=Status(fields["status"].decode()),
-        reason=Reason(reason) if reason else None,
-        command=text(fields.get("command")),
-        argv=None if argv is None else tuple(orjson.loads(argv)),
+        created_at_ms=int(fields["created_at"]),
         array=array(fields, about_array),
         task=task(fields, value),
-        name=text(fields.get("name")),
-        tags=tuple(orjson.loads(fields["tags"])) if "tags" in fields else (),
-        metadata=orjson.loads(fields["metadata"]) if "metadata" in fields else {},
-        result=orjson.loads(fields["result"]) if "result" in fields else None,
         progress=text(fields.get("progress")),
-        queue=text(fields.get("queue")) or DEFAULT_QUEUE,
         concurrency=concurrency(fields),
-        priority=number(fields.get("priority")) or DEFAULT_PRIORITY,
         unique=formats.read_unique(text(fields["unique"]) or "") if "unique" in fields else None,
-        attempts=number(fields.get("attempts")) or 0,
-        max_attempts=number(fields.get("max_attempts")) or DEFAULT_MAX_ATTEMPTS,
         retry=policy,
         retry_on_exit=retry_on_exit,
         no_retry_on_exit=no_retry_on_exit,
-        timeout_ms=number(fields.get("timeout_ms")),
-        env=orjson.loads(fields["env"]) if "env" in fields else {},
-        cwd=text(fields.get("cwd")),
-        created_at_ms=int(fields["created_at"]),
-        run_at_ms=number(fields.get("run_at")),
         deadline_at_ms=timer(fields, "deadline"),
         expires_at_ms=timer(fields, "expires"),
-        started_at_ms=number(fields.get("started_at")),
-        finished_at_ms=number(fields.get("finished_at")),
         last_heartbeat_at_ms=beat.at_ms if (beat := formats.read_heartbeat(heartbeat)) else None,
-        cancel_requested_at_ms=number(fields.get("cancel_requested_at")),
-        worker=text(fields.get("worker")),
-        exit_code=number(fields.get("exit_code")),
-        signal=number(fields.get("signal")),
-        error=text(fields.get("error")),
         dependencies=dependencies,
         dependency_count=number(fields.get("dependency_count")) or len(dependencies),
         caused_by=text(fields.get("caused_by")),
         cancelled_with=Together(cancelled_with) if cancelled_with else None,
-        workflow=text(fields.get("workflow")),
-        final="final" in fields,
+        **_plain(fields),
     )
+
+
+def _plain(fields: Row) -> dict[str, Any]:
+    """Return the plain fields that are stored, by the names of their attributes; the others have their defaults."""
+    return {_NAMES[stored]: _READERS[stored](value) for stored, value in fields.items() if stored in _READERS}
+
+
+def plain(fields: Row, name: str) -> Any:
+    """Return one plain field by its name."""
+    field = _FIELDS[name]
+    return _READERS[field.stored](fields[field.stored]) if field.stored in fields else field.default
 
 
 def parent(reply: Sequence[bytes | int]) -> Parent:
@@ -180,21 +163,21 @@ def parent(reply: Sequence[bytes | int]) -> Parent:
 
 
 def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
-    """A claim of the scripts: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}."""
-    job_id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more = reply
+    """A claim of the scripts: {id, fence, attempt, queue, the fields of `EXECUTION`, more}."""
+    job_id, fence, attempt, queue, *values, more = reply
     return Claim(
         id=job_id.decode(),
         fence=int(fence),
         attempt=int(attempt),
         lease_ms=lease_ms,
-        command=text(command),
-        argv=None if argv is None else tuple(_strings(orjson.loads(argv))),
         queue=queue.decode(),
-        timeout_ms=number(timeout_ms),
-        env=_strings_by_name(_object(env)) if env else {},
-        cwd=text(cwd),
         more=_object(more) if more else {},
+        **{name: read(value) for (name, read), value in zip(_CLAIMED, values, strict=True) if value is not None},
     )
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "replace")
 
 
 def _object(stored: bytes) -> dict[str, Any]:
@@ -204,15 +187,49 @@ def _object(stored: bytes) -> dict[str, Any]:
     return found
 
 
-def _strings_by_name(found: dict[str, Any]) -> dict[str, str]:
-    _strings([*found.values()])
+def _variables(stored: bytes) -> dict[str, str]:
+    found = _object(stored)
+    _check_texts([*found.values()])
     return found
 
 
-def _strings(found: Any) -> list[str]:
+def _texts(stored: bytes) -> tuple[str, ...]:
+    return tuple(_check_texts(orjson.loads(stored)))
+
+
+def _list(stored: bytes) -> tuple[Any, ...]:
+    return tuple(orjson.loads(stored))
+
+
+def _check_texts(found: Any) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise TypeError(f"{found!r:.100} is no list of strings")
+        raise TypeError(f"{found!r:.100} is no list of texts")
     return found
+
+
+def _reader(field: JobField) -> Callable[[bytes], Any]:
+    if (members := field.members) is not None:
+        return lambda value: members(value.decode()) if value else field.default
+    return _READ[field.kind]
+
+
+_READ: Final[Mapping[Kind, Callable[[bytes], Any]]] = {
+    "text": _text,
+    "whole": int,
+    "duration": int,
+    "time": int,
+    "flag": bool,
+    "texts": _list,
+    "variables": orjson.loads,
+    "object": orjson.loads,
+    "json": orjson.loads,
+}
+_CHECKED: Final[Mapping[Kind, Callable[[bytes], Any]]] = {"texts": _texts, "variables": _variables}
+"""For claims: a job with damaged data is shown, but it does not run."""
+_READERS: Final = {field.stored: _reader(field) for field in STORED}
+_FIELDS: Final = {field.name: field for field in STORED}
+_NAMES: Final = {field.stored: field.name for field in STORED}
+_CLAIMED: Final = [(field.name, _CHECKED.get(field.kind, _READERS[field.stored])) for field in EXECUTION]
 
 
 _WRONG_CLOCK_MS: Final = 60_000

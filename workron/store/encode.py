@@ -1,20 +1,15 @@
 """Jobs as arguments of the scripts that store them, cut into calls of bounded work."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from workron.models import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
-    Dependency,
-    NewJob,
-    OnFailure,
-)
+from workron.models import Dependency, NewArray, NewJob, OnFailure
+from workron.models.field_code import function
+from workron.models.job_fields import DESCRIBED, JobField, Kind
 from workron.redis import formats
 from workron.redis.formats import Hook
 from workron.redis.scripts import Arg
@@ -36,54 +31,75 @@ def _timers(job: NewJob) -> Iterator[str]:
 
 def fields(job: NewJob) -> list[str | bytes]:
     """Return name, value, … of the job's hash, without fields with default values."""
-    parts: list[str | bytes] = []
-    if job.command is not None:
-        parts += ("command", job.command)
-    if job.argv is not None:
-        parts += ("argv", orjson.dumps(list(job.argv)))
+    parts: list[str | bytes] = _plain(job)
     if job.array is not None:
-        parts += ("array_first", job.array.first, "array_size", str(job.array.size))
-        if job.array.values is not None:
-            parts += ("array_values", "1")
-        if job.array.max_parallel is not None:
-            parts += ("array_parallel", str(job.array.max_parallel))
-        for edge in job.depends_on:
-            if edge.matching:
-                parts += ("array_follows", f"{edge.job} {edge.when}")
-    if job.name is not None:
-        parts += ("name", job.name)
-    if job.tags:
-        parts += ("tags", orjson.dumps(list(job.tags)))
-    if job.metadata:
-        parts += ("metadata", orjson.dumps(dict(job.metadata)))
-    if job.queue != DEFAULT_QUEUE:
-        parts += ("queue", job.queue)
+        parts += _array(job.array, job.depends_on)
     if job.concurrency is not None:
         parts += ("concurrency", job.concurrency.key, "concurrency_limit", str(job.concurrency.limit))
-    if job.priority != DEFAULT_PRIORITY:
-        parts += ("priority", str(job.priority))
     if job.unique is not None:
         parts += ("unique", formats.unique(job.unique))
-    if job.max_attempts != DEFAULT_MAX_ATTEMPTS:
-        parts += ("max_attempts", str(job.max_attempts))
     if job.retry is not None or job.retry_on_exit or job.no_retry_on_exit:
         parts += ("retry", formats.retry(job.retry, job.retry_on_exit, job.no_retry_on_exit))
-    if job.timeout_ms is not None:
-        parts += ("timeout_ms", str(job.timeout_ms))
-    hooks: list[str] = []
     if job.deadline is not None or job.expires is not None:
         parts += _timers(job)
-        hooks.append(Hook.TIMERS)
-    if job.env:
-        parts += ("env", orjson.dumps(dict(job.env)))
-    if job.cwd is not None:
-        parts += ("cwd", job.cwd)
     if job.key is not None:
         parts += ("key", job.key)
     if job.more or job.depends_on:
         parts += ("more", _more(job))
     if job.final:
         parts += ("final", "1")
+    if hooks := _hooks(job):
+        parts += ("hooks", hooks)
+    if job.depends_on:
+        parts += ("depends_on", formats.edges(job.depends_on))
+    return parts
+
+
+def _json(value: Any) -> bytes:
+    return orjson.dumps(value, default=lambda given: dict(given) if isinstance(given, Mapping) else list(given))
+
+
+_WRITTEN: Final[dict[Kind, str]] = {
+    "whole": "str({})",
+    "duration": "str({})",
+    "time": "str({})",
+    "flag": "'1'",
+    "texts": "json({})",
+    "variables": "json({})",
+    "object": "json({})",
+    "json": "json({})",
+}
+"""What is stored instead of the value."""
+
+
+def _line(field: JobField) -> str:
+    """Return the line that stores a plain field unless it has its default value."""
+    value = f"job.{field.name}"
+    given = value if field.default is not None and not field.default else f"{value} != {field.default!r}"
+    if field.default is None:
+        given = f"{value} is not None"
+    return f"if {given}: parts += ({field.stored!r}, {_WRITTEN.get(field.kind, '{}').format(value)})"
+
+
+_plain: Final = function("job", ["parts = []", *map(_line, DESCRIBED), "return parts"], json=_json)
+
+
+def _array(array: NewArray, depends_on: Sequence[Dependency]) -> Iterator[str]:
+    yield from ("array_first", array.first, "array_size", str(array.size))
+    if array.values is not None:
+        yield from ("array_values", "1")
+    if array.max_parallel is not None:
+        yield from ("array_parallel", str(array.max_parallel))
+    for edge in depends_on:
+        if edge.matching:
+            yield from ("array_follows", f"{edge.job} {edge.when}")
+
+
+def _hooks(job: NewJob) -> str:
+    """Return the names of the job's lifecycle hooks."""
+    hooks: list[str] = []
+    if job.deadline is not None or job.expires is not None:
+        hooks.append(Hook.TIMERS)
     if job.array is not None:
         hooks.append(Hook.ARRAY)
     if job.concurrency is not None:
@@ -92,11 +108,7 @@ def fields(job: NewJob) -> list[str | bytes]:
         hooks.append(Hook.UNIQUE)
     if job.watched:
         hooks.append(Hook.WORKFLOW)
-    if hooks:
-        parts += ("hooks", " ".join(hooks))
-    if job.depends_on:
-        parts += ("depends_on", formats.edges(job.depends_on))
-    return parts
+    return " ".join(hooks)
 
 
 def new_workflow(name: str, on_failure: OnFailure, *, watched: bool, key: str | None) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from workron.models import DEFAULT_QUEUE, JobFilter
+from workron.store import decode
 from workron.store.decode import Row
 
 
@@ -20,12 +21,18 @@ def matches(row: Row, where: JobFilter) -> bool:
     checks: tuple[Callable[[], bool], ...] = (
         lambda: same("status", where.status),
         lambda: same("queue", where.queue, DEFAULT_QUEUE),
-        lambda: same("name", where.name),
         lambda: same("workflow", where.workflow),
+        lambda: not where.fields or _has_fields(row, where.fields),
         lambda: not where.tags or _has_tags(row, where.tags),
         lambda: not where.metadata or _has_metadata(row, where.metadata),
     )
     return all(check() for check in checks)
+
+
+def _has_fields(row: Row, wanted: Mapping[str, Any]) -> bool:
+    with suppress(TypeError, ValueError):
+        return all(decode.plain(row, name) == value for name, value in wanted.items())
+    return False
 
 
 def _has_tags(row: Row, tags: Sequence[str]) -> bool:
