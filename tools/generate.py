@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tools import key_docs
+from tools import job_fields, key_docs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-GENERATED: Final[Mapping[str, Callable[[str], str]]] = {"docs/keys.md": key_docs.page}
+GENERATED: Final[Mapping[str, Callable[[str], str]]] = {
+    "docs/keys.md": key_docs.page,
+    "workron/client/job_fields.py": job_fields.client_types,
+}
 """File → what makes its text, from its present text."""
 
 

@@ -5,6 +5,8 @@ Times are RFC 3339 in UTC, durations are in seconds.
 
 from typing import Any, TypedDict
 
+from workron.client.job_fields import PlainJobDoc
+
 
 class DependencyDoc(TypedDict):
     """A dependency as the API returns it."""
@@ -56,51 +58,26 @@ class UniqueDoc(TypedDict):
     ttl: float
 
 
-class JobDoc(TypedDict):
+class JobDoc(PlainJobDoc):
     """A job as the API returns it."""
 
     id: str
-    run: int
     status: str
-    reason: str | None
-    command: str | None
-    argv: list[str] | None
+    created_at: str
     array: ArrayDoc | None
     task: TaskDoc | None
-    name: str | None
-    tags: list[str]
-    metadata: dict[str, Any]
-    result: Any
     progress: float | str | None
-    queue: str
     concurrency: ConcurrencyDoc | None
-    priority: int
     unique: UniqueDoc | None
-    attempts: int
-    max_attempts: int
     retry: RetryDoc | None
     retry_on_exit: list[int | str]
     no_retry_on_exit: list[int | str]
-    timeout: float | None
-    env: dict[str, str]
-    cwd: str | None
-    created_at: str
-    run_at: str | None
     deadline: str | None
     expires: str | None
-    started_at: str | None
-    finished_at: str | None
     last_heartbeat: str | None
-    cancel_requested_at: str | None
-    worker: str | None
-    exit_code: int | None
-    signal: int | None
-    error: str | None
     depends_on: list[str]
     dependencies: list[DependencyDoc]
     dependency_count: int
-    workflow: str | None
-    final: bool
 
 
 class ExplanationDoc(TypedDict):
