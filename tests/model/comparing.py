@@ -1,5 +1,6 @@
 """All that is visible of a store, beside what the model says of it."""
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -129,7 +130,7 @@ def array_of(job: Job, model: Model) -> Any:
 
 
 def job_of_store(document: Document) -> dict[str, Any]:
-    fields = {name: getattr(document, name) for name in document.__slots__}
+    fields = {field.name: getattr(document, field.name) for field in dataclasses.fields(document)}
     fields |= {name.removesuffix("_ms"): value for name, value in fields.items() if name.endswith("_at_ms")}
     if array := document.array:
         fields["array"] = array.first, array.size, array.max_parallel, shown(Counter(array.counts)), array.rest
@@ -161,5 +162,5 @@ def workflow_of(workflow: Workflow, model: Model) -> dict[str, Any]:
 
 
 def workflow_of_store(document: WorkflowDocument) -> dict[str, Any]:
-    fields = {name: getattr(document, name) for name in document.__slots__}
+    fields = {field.name: getattr(document, field.name) for field in dataclasses.fields(document)}
     return fields | {"counts": shown(Counter(document.counts))}

@@ -1,5 +1,6 @@
 """What the machine submits and reports: strategies for jobs, ends of attempts, and settings of queues."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,7 @@ def _seen_from(now: int, moment: Moment | None) -> Moment | None:
 def told(job: NewJob) -> dict[str, Any]:
     """What a job says, as far as it says anything."""
     usual = NewJob("")
-    said = {name: getattr(job, name) for name in NewJob.__slots__}
+    said = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
     return {name: value for name, value in said.items() if value != getattr(usual, name)}
 
 
