@@ -11,6 +11,7 @@ from workron.cli.command import command
 from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
+from workron.cli.lines import submit_lines
 from workron.cli.listing import JOBS, OUTCOMES, print_job
 from workron.cli.options import (
     COMMAND_FOLLOWS,
@@ -38,20 +39,37 @@ if TYPE_CHECKING:
     "workron submit --concurrency customer-7:2 -- ./import customer-7",
     "id=$(workron submit make); workron submit --after $id -- make install",
     "workron submit --after $id:failed './notify'",
+    "./generate | workron submit --queue reports --each -",
     context_settings=COMMAND_FOLLOWS,
 )
-@words_argument
+@words_argument(required=False)
+@click.option("--each", metavar="FILE", help="submit each line of the file as a shell command, in bulk; - reads stdin")
 @job_options
 @directory_options
 @wait_option
 @output_option
 @api_options
-def submit(words: tuple[str, ...], where: Directory, *, wait: bool, output: Format, api: ApiOptions, **job: Any) -> int:
-    """Submit a command; print the id of its job."""
+def submit(
+    words: tuple[str, ...],
+    each: str | None,
+    where: Directory,
+    *,
+    wait: bool,
+    output: Format,
+    api: ApiOptions,
+    **job: Any,
+) -> int:
+    """Submit a command; print the id of its job. With --each: a command per line, in bulk."""
+    if words and each is not None:
+        raise click.BadParameter("takes the place of a command", param_hint="--each")
+    if not words and each is None:
+        raise click.MissingParameter(param_hint="'COMMAND...'", param_type="argument")
     endpoint = locate(api.url)
-    body = job_body(job, words, where.chosen(local=endpoint.is_local))
+    body, key = job_body(job, words, where.chosen(local=endpoint.is_local)), job["idempotency_key"]
     with client_for(endpoint, api) as client:
-        submitted = client.submit(body, idempotency_key=job["idempotency_key"])
+        if each is not None:
+            return _outcome(submit_lines(client, each, body, key, output, wait=wait))
+        submitted = client.submit(body, idempotency_key=key)
         if output is Format.TABLE:
             print(submitted["id"], flush=True)
         result = await_end(client, submitted["id"]) if wait else submitted

@@ -24,11 +24,20 @@ from workron.cli.values import (
 
 COMMAND_FOLLOWS: Final = {"allow_interspersed_args": False}
 """Context settings: after the first word of the command to run, all options belong to that command."""
-COMMAND_HELP: Final = "a single argument is a shell command, several are a program and its arguments"
 
-words_argument = click.argument("words", metavar="COMMAND...", nargs=-1, required=True, help=COMMAND_HELP)
 id_argument = click.argument("job_id", metavar="ID", help="id of a job")
 wait_option = click.option("--wait", is_flag=True, help="wait until it has ended; the exit code is the result")
+
+
+def words_argument(*, required: bool) -> Decorator:
+    """Return the argument for a command."""
+    return click.argument(
+        "words",
+        metavar="COMMAND..." if required else "[COMMAND...]",
+        nargs=-1,
+        required=required,
+        help="a single argument is a shell command, several are a program and its arguments",
+    )
 
 
 def ids_argument(help: str, name: str = "ids", metavar: str = "ID...") -> Decorator:
@@ -140,8 +149,8 @@ job_options = options(
 
 
 def job_body(job: Mapping[str, Any], words: Sequence[str], cwd: str | None) -> dict[str, Any]:
-    """Return the body of `POST /jobs`; options not given use the API's defaults."""
-    body: dict[str, Any] = {"command": words[0]} if len(words) == 1 else {"argv": list(words)}
+    """Return the body of `POST /jobs`; options not given use the API's defaults. Without words it has no command."""
+    body: dict[str, Any] = {"command": words[0]} if len(words) == 1 else {"argv": list(words)} if words else {}
     for name, value in given({**job, "cwd": cwd, "idempotency_key": None}).items():
         field, nested, inner = name.partition("__")
         if nested:

@@ -33,7 +33,7 @@ _SIGNALLED = 128
     "workron run --timeout 10m --env CC=clang -- make -j4",
     context_settings=COMMAND_FOLLOWS,
 )
-@words_argument
+@words_argument(required=True)
 @job_options
 @directory_options
 @api_options

@@ -10,7 +10,7 @@ from workron.cli.command import command
 from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.exits import notice
 from workron.cli.listing import command_line
-from workron.cli.options import COMMAND_HELP, Directory, directory_options, job_body, job_options
+from workron.cli.options import Directory, directory_options, job_body, job_options, words_argument
 from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table
 from workron.cli.text import printable, printable_lines
 from workron.cli.values import given
@@ -36,7 +36,7 @@ SCHEDULES: Final = (
     "workron schedules put build --cron @daily --catch-up none --workflow build.yaml",
 )
 @click.argument("schedule", metavar="NAME", help="name of the schedule")
-@click.argument("words", metavar="[COMMAND...]", nargs=-1, help=COMMAND_HELP)
+@words_argument(required=False)
 @click.option(
     "--cron", metavar="CRON", required=True, help="cron expression: minute hour day month weekday, or @daily, @hourly …"
 )

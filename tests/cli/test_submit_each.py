@@ -1,0 +1,90 @@
+"""`submit --each`: a job for each line, in bulk requests."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document
+
+
+@pytest.fixture
+def bulk(api: ScriptedApi) -> ScriptedApi:
+    """An API that stores whatever it gets; the id of a job is the last word of its command."""
+
+    def store(call: Call) -> Answer:
+        jobs = [job_document(**job, id=job["command"].split()[-1]) for job in call.body["jobs"]]
+        return Answer({"data": jobs, "next_cursor": None}, 201)
+
+    api.answer = store
+    return api
+
+
+def commands(api: ScriptedApi) -> list[list[str]]:
+    return [[job["command"] for job in call.body["jobs"]] for call in api.calls]
+
+
+def test_many_lines_are_few_requests_in_their_order(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    lines = [f"./import {number}" for number in range(2500)]
+
+    ran = scripted("submit", "--each", "-", given="\n".join(lines))
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.split() == [str(number) for number in range(2500)]
+    assert [len(some) for some in commands(bulk)] == [1000, 1000, 500]
+    assert [command for some in commands(bulk) for command in some] == lines
+    assert {call.path for call in bulk.calls} == {"/jobs/bulk"}
+
+
+def test_lines_of_a_file_are_commands_of_the_shell_and_empty_ones_are_none(
+    scripted: CommandLine, bulk: ScriptedApi, tmp_path: Path
+) -> None:
+    file = tmp_path / "commands"
+    file.write_text("echo 'a  b' | tee 1\r\n\n   \n  ./größe 2")
+
+    assert scripted("submit", "--each", str(file)).out == "1\n2\n"
+
+    assert commands(bulk) == [["echo 'a  b' | tee 1", "  ./größe 2"]]
+
+
+def test_the_options_are_those_of_every_job(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    ran = scripted("submit", "--queue", "reports", "--tag", "a", "--each", "-", "-o", "jsonl", given="x 1\nx 2\n")
+
+    assert [(job["queue"], job["tags"]) for job in ran.documents] == [("reports", ["a"])] * 2
+
+
+def test_the_same_lines_with_a_key_are_the_same_requests(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    lines = "\n".join(f"x {number}" for number in range(1001))
+    for words in (("--idempotency-key", "nightly"), ("--idempotency-key", "nightly"), ()):
+        assert scripted("submit", *words, "--each", "-", given=lines).code == 0
+
+    keys = [call.headers["idempotency-key"] for call in bulk.calls]
+    assert keys[:4] == ["nightly-1", "nightly-2"] * 2
+    assert len(set(keys)) == 4
+
+
+def test_no_lines_are_no_request(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    ran = scripted("submit", "--each", "-", given="\n")
+
+    assert (ran.code, ran.out, bulk.calls) == (0, "", [])
+
+
+def test_each_and_a_command_exclude_each_other_and_a_file_must_be_readable(
+    scripted: CommandLine, bulk: ScriptedApi, tmp_path: Path
+) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\n")
+    for words, expected in {
+        ("--each", "-", "true"): "takes the place of a command",
+        ("--each", str(tmp_path / "none")): "no such file",
+        ("--each", str(tmp_path / "bytes")): "not UTF-8 text",
+    }.items():
+        ran = scripted("submit", *words)
+        assert (ran.code, ran.out) == (2, ""), words
+        assert expected in ran.err, words
+    assert bulk.calls == []
+
+
+def test_each_line_runs_and_wait_says_whether_all_are_done(workron: CommandLine) -> None:
+    ran = workron("submit", "--max-attempts", "1", "--wait", "-o", "json", "--each", "-", given="exit 0\nexit 3\n")
+
+    assert ran.code == 1
+    assert [(job["status"], job["exit_code"]) for job in ran.document] == [("done", 0), ("failed", 3)]
