@@ -15,10 +15,10 @@ if last > NOW then -- its last call came while the server's clock was ahead: it 
   redis.call('ZADD', P .. 'batches', 'XX', NOW_TEXT, batch)
   last = NOW
 end
-if state == 'open' or state == 'staging' and NOW - last < idle_ms then
+if state == 'staging' and NOW - last < idle_ms then
   return { 'OPEN' }
 elseif state ~= 'staging' and state ~= 'aborted' and redis.call('EXISTS', batch_key) == 1 then
-  return { 'OPEN' } -- it is damaged: it may have been opened
+  return { 'OPEN' } -- or damaged: it may have been opened
 end
 if state == 'staging' then
   redis.call('HSET', batch_key, 'state', 'aborted')

@@ -29,7 +29,7 @@ if before then
 end
 local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
   'chunk:' .. tonumber(chunk) - 1))
-if state == 'open' or not state and chunk == '0' and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or was_returned(batch)) then
+if state == 'open' or not state and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or was_returned(batch)) then
   return { 'STORED', 0 } -- this very submission was stored before
 end
 if state and state ~= 'staging' then
@@ -105,7 +105,7 @@ local function stage_edges(job)
   end
 end
 
--- The chunk's part of the work list: a line per run of jobs that are alike, `<id> <id> …|<status> <priority> <queue>`.
+-- The chunk's part of the work list, of at least one job: a line per run of jobs that are alike, `<id> <id> …|<status> <priority> <queue>`.
 local function lines_of(jobs)
   local lines, ids, last = {}, {}, nil
   local function close()
@@ -119,9 +119,7 @@ local function lines_of(jobs)
     ids[#ids + 1] = job.id
     last = job
   end
-  if last then
-    close()
-  end
+  close()
   return table.concat(lines, '\n')
 end
 
