@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workron.cli.command import command
+from workron.cli.command import command, options
 from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
+from workron.cli.job_fields import FILTERS
 from workron.cli.lines import submit_lines
 from workron.cli.listing import JOBS, OUTCOMES, print_job
 from workron.cli.options import (
@@ -90,7 +91,7 @@ def submit(
     help=f"only jobs with this status: {', '.join(STATUSES)}",
 )
 @click.option("--queue", metavar="NAME", help="only jobs of this queue")
-@click.option("--name", metavar="TEXT", help="only jobs with this name")
+@options(*FILTERS)
 @click.option("--workflow", metavar="ID", help="only jobs of this workflow")
 @click.option("--array", metavar="ID", help="the tasks of this job's array, in order")
 @click.option("--tag", metavar="TEXT", multiple=True, help="only jobs with this tag. May be repeated")

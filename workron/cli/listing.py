@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from workron.cli import moments
+from workron.cli.job_fields import FIELDS
 from workron.cli.render import Column, print_card, status_style
 from workron.cli.text import printable, printable_lines
 from workron.client.documents import JobDoc, UniqueDoc
@@ -66,6 +67,11 @@ def print_job(job: JobDoc) -> None:
     print_card(heading, f"bold {status_style(job['status'])}".strip(), _rows(job))
 
 
+_OWN_ROWS: Final = frozenset(
+    ("command", "argv", "timeout", "env", "cwd", "name", "tags", "metadata", "queue", "priority", "max_attempts")
+)
+
+
 def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "command", printable_lines(command_line(job))
     yield "directory", printable(job["cwd"] or "")
@@ -81,6 +87,9 @@ def _rows(job: JobDoc) -> Iterator[tuple[str, str]]:
     yield "tries", f"{job['attempts']} of {job['max_attempts']}" + (f", run {job['run']}" if job["run"] > 1 else "")
     yield "retry", _retrying(job)
     yield "timeout", moments.length(job["timeout"]) if job["timeout"] else ""
+    for name, shown in job.items():
+        if name in FIELDS and name not in _OWN_ROWS:
+            yield name.replace("_", " "), printable(str(shown)) if shown else ""
     for label, moment in (
         ("created", job["created_at"]),
         ("run at", job["run_at"]),
