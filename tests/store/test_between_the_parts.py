@@ -45,6 +45,21 @@ async def test_a_job_that_is_cancelled_before_its_admission_stays_cancelled(
     assert await statuses(store, one, other) == ["pending", "cancelled"]
 
 
+@pytest.mark.parametrize("parent_ends", [True, False])
+async def test_an_admission_asks_whether_what_a_job_waits_for_has_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch, parent_ends: bool
+) -> None:
+    (parent,) = jobs(1)
+    first, second = ids.new_ids(2)
+    one, child = new_job(id=first), new_job(id=second, depends_on=after(parent.id), concurrency=Concurrency("k", 1))
+    await submit(store, parent)
+    await submit_unadmitted(store, monkeypatch, [one, child])
+    if parent_ends:
+        await end(store)
+    await store.maintenance.tidy()
+    assert await statuses(store, one, child) == ["pending", "pending" if parent_ends else "blocked"]
+
+
 async def test_an_array_that_was_cancelled_before_its_admission_did_not_run_when_retried(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

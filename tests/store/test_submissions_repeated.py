@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import jobs, new_job, submit
+from tests.builders import claim, jobs, new_job, submit
 from tests.servers import Bench
 from tests.unique_keys import unique
 from workron.models import Status
@@ -70,6 +70,21 @@ async def test_a_submission_that_was_given_up_is_not_opened(
     with pytest.raises(Exception, match="aborted"):
         await store.submit(many)
     assert set(await store.jobs([job.id for job in many])) == {None}
+
+
+async def test_a_submission_is_not_admitted_before_it_is_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of its jobs would run although the submission may still be refused."""
+    open_it = store._scripts.submission_open
+    early: list[Any] = []
+
+    async def late(**call: Any) -> Any:
+        early.append((await store._scripts.submission_admit(call["batch"]), await claim(store)))
+        return await open_it(**call)
+
+    monkeypatch.setattr(store._scripts, "submission_open", late)
+    await store.submit(jobs(900))
+    assert early == [([b"CLOSED"], [])]
+    assert (await store.queue("default")).counts[Status.PENDING] == 900
 
 
 async def test_a_submission_that_is_gone_leaves_the_list(store: Store, bench: Bench) -> None:
