@@ -1,7 +1,8 @@
 """Jobs as arguments of the scripts that store them, cut into calls of bounded work."""
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,9 +30,8 @@ def _timers(job: NewJob) -> Iterator[str]:
             yield from (f"{name}_at", str(moment.at_ms))
 
 
-def fields(job: NewJob) -> list[str | bytes]:
-    """Return name, value, … of the job's hash, without fields with default values."""
-    parts: list[str | bytes] = _plain(job)
+def _compose(job: NewJob, parts: list[str | bytes]) -> None:
+    """Add the fields that are more than one plain value."""
     if job.array is not None:
         parts += _array(job.array, job.depends_on)
     if job.concurrency is not None:
@@ -52,7 +52,6 @@ def fields(job: NewJob) -> list[str | bytes]:
         parts += ("hooks", hooks)
     if job.depends_on:
         parts += ("depends_on", formats.edges(job.depends_on))
-    return parts
 
 
 def _json(value: Any) -> bytes:
@@ -79,9 +78,6 @@ def _line(field: JobField) -> str:
     if field.default is None:
         given = f"{value} is not None"
     return f"if {given}: parts += ({field.stored!r}, {_WRITTEN.get(field.kind, '{}').format(value)})"
-
-
-_plain: Final = function("job", ["parts = []", *map(_line, DESCRIBED), "return parts"], json=_json)
 
 
 def _array(array: NewArray, depends_on: Sequence[Dependency]) -> Iterator[str]:
@@ -126,6 +122,18 @@ def new_workflow(name: str, on_failure: OnFailure, *, watched: bool, key: str | 
 def _more(job: NewJob) -> bytes:
     """Return the data only for the worker; `parents`: it has to read the results of the dependencies."""
     return orjson.dumps({**job.more, "parents": True} if job.depends_on else dict(job.more))
+
+
+_COMPOSED: Final = {field.name for field in dataclasses.fields(NewJob)} - {field.name for field in DESCRIBED}
+_is_composed: Final = " or ".join(f"job.{name}" for name in sorted(_COMPOSED - {"id", "delay_ms", "run_at_ms"}))
+
+fields: Final[Callable[[NewJob], list[str | bytes]]] = function(
+    "job",
+    ["parts = []", *map(_line, DESCRIBED), f"if {_is_composed}: compose(job, parts)", "return parts"],
+    json=_json,
+    compose=_compose,
+)
+"""Return name, value, … of the job's hash, without fields with default values."""
 
 
 @dataclass(slots=True)
