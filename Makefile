@@ -1,5 +1,5 @@
 # `make check` runs what CI runs. Everything else is a shortcut.
-.PHONY: help check test lint format types generate pins api-key
+.PHONY: help check test soak lint format types generate pins api-key
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -9,6 +9,9 @@ check: ## all that CI checks: format, lint, types, tests on every server
 
 test: ## the tests, on the servers that are installed
 	uv run pytest
+
+soak: ## long explorations in full, and every test on every server
+	uv run pytest --soak
 
 lint: ## find mistakes, and unformatted files
 	uv run ruff check

@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tests.patience import Patience
 from tests.servers import lapse
 from workron import ids
 from workron.models import Claim, ClaimRequest, Dependency, Finished, NewJob, Outcome, Result, When, WorkerInfo
@@ -46,11 +46,11 @@ async def claim(
     begins: bool = False,
 ) -> list[Claim]:
     """Claim with a fresh request; `wait`: until there is something, at most 10 s. `begins`: see `ClaimRequest`."""
-    deadline = time.monotonic() + 10
+    patience = Patience(10)
     while True:
         request = ClaimRequest(worker, queues or ["default"], limit, f"boot:{next(_requests)}", begins=begins)
         claimed = await store.attempts.claim(request)
-        if claimed.claims or not wait or time.monotonic() > deadline:
+        if claimed.claims or not wait or patience.is_over:
             return list(claimed.claims)
         await asyncio.sleep(0.01)
 

@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final
 
-from redis.asyncio import Redis
-
+from tests.snapshot import Snapshot
 from workron.models import TERMINAL
 from workron.redis.keys import Keys
 
@@ -25,7 +24,7 @@ def by_name(jobs: Mapping[str, Row]) -> Iterator[tuple[str, str, Row]]:
 class ConcurrencyAudit:
     """Counts anew what is said of concurrency keys; `held` are pending jobs that stand in no list."""
 
-    def __init__(self, client: Redis, keys: Keys, jobs: Mapping[str, Row]) -> None:
+    def __init__(self, client: Snapshot, keys: Keys, jobs: Mapping[str, Row]) -> None:
         self._client = client
         self._keys = keys
         self._running: dict[str, set[str]] = defaultdict(set)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from redis.asyncio import Redis
 
 from tests.concurrency_audit import ConcurrencyAudit
+from tests.snapshot import Snapshot
 from workron.models import PRIORITIES, TERMINAL, Status
 from workron.models.user_json import MAX_METADATA, MAX_RESULT, write
 from workron.redis import formats
@@ -82,14 +83,15 @@ class Audit:
     """Reads a whole namespace, then tells what does not fit together."""
 
     def __init__(self, client: Redis, keys: Keys) -> None:
-        self._client = client
+        self._server = client
+        self._client: Snapshot
         self._keys = keys
         self.jobs: dict[str, Row] = {}
         self._held: set[str] = set()
         self._of_queue: dict[str, list[tuple[str, Row]]] = {}
 
     async def problems(self) -> list[str]:
-        await self._read_jobs()
+        await self.read_jobs()
         found = [f"{job_id} has no status, but {row}" for job_id, row in self.jobs.items() if "status" not in row]
         if found:
             return found
@@ -130,7 +132,9 @@ class Audit:
             ]
         return found
 
-    async def _read_jobs(self) -> None:
+    async def read_jobs(self) -> None:
+        """Read everything; `jobs` are those of submissions that are open or admitted."""
+        self._client = await Snapshot.of(self._server, self._keys.prefix)
         prefix = self._keys.job("")
         found = {key.decode().removeprefix(prefix) async for key in self._client.scan_iter(f"{prefix}*", count=1000)}
         ids = sorted(job_id for job_id in found if ":" not in job_id)

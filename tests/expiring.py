@@ -1,10 +1,10 @@
 """Short ways to jobs whose time runs out."""
 
 import asyncio
-import time
 from typing import Final
 
 from tests.builders import WORKER
+from tests.patience import Patience
 from tests.servers import Bench
 from workron.models import Beat, Job, Moment, Outcome, Reason, Status
 from workron.store import Store
@@ -21,8 +21,8 @@ async def ended(store: Store, job_id: str) -> Job:
 
 
 async def changed(store: Store, job_id: str, *statuses: Status) -> Job:
-    deadline = time.monotonic() + 10
-    while (job := await store.job(job_id)).status not in statuses and time.monotonic() < deadline:
+    patience = Patience(10)
+    while (job := await store.job(job_id)).status not in statuses and not patience.is_over:
         await store.maintenance.promote()
         await asyncio.sleep(0.01)
     return job

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.patience import Patience
 from tests.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -71,8 +72,8 @@ def running(command: Sequence[str], env: Mapping[str, str]) -> Iterator[Stack]:
 
 def _wait_until_ready(process: subprocess.Popen[bytes], env: Mapping[str, str], log: Path) -> Stack:
     """Wait for the file by which an instance makes itself known once it is ready."""
-    deadline = time.monotonic() + READY_S
-    while process.poll() is None and time.monotonic() < deadline:
+    patience = Patience(READY_S)
+    while process.poll() is None and not patience.is_over:
         for path in Path(env["XDG_RUNTIME_DIR"], "workron").glob("*.json"):
             instance = json.loads(path.read_text())
             key = Path(instance["key_file"]).read_text().strip()

@@ -10,10 +10,14 @@ from typing import Final
 import fakeredis
 from redis.asyncio import Redis
 
+from tests.patience import Patience
+from tests.shared_lua import share_one_runtime
 from workron.redis.connection import Connection, build_client
 from workron.redis.keys import Keys
 from workron.store import Store
 from workron.store.policy import Policy
+
+share_one_runtime()
 
 KINDS: Final = ("fake", "valkey", "redis")
 PATIENCE_S: Final = 20.0
@@ -31,8 +35,8 @@ def start_server(binary: Path | str, folder: Path, *options: str) -> subprocess.
         [str(binary), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder), *options],
         stdout=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 20
-    while not listens(path) and time.monotonic() < deadline:
+    patience = Patience(20)
+    while not listens(path) and not patience.is_over:
         time.sleep(0.01)
     return process
 

@@ -23,7 +23,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from api.app import create_app
 from api.http.queries import WaitSeconds
 from tests.api.live import AUTHORIZATION, KEY, START, environment
+from tests.budget import budget
 from tests.builders import WORKER
+from tests.patience import Patience
 from workron.models.actions import Verb
 from workron.settings import Settings
 from workron.store import Store
@@ -65,8 +67,8 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
+    patience = Patience(60)
+    while process.poll() is None and not patience.is_over:
         try:
             httpx2.get(f"{url}/livez")
         except httpx2.TransportError:
@@ -234,7 +236,7 @@ def do_not_wait(case: schemathesis.Case) -> None:
 
 @api.parametrize()
 @hypothesis_settings(
-    max_examples=15, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=budget(5, 15), deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 def test_every_operation_answers_as_documented(
     case: schemathesis.Case, server: str, known: dict[str, str], valkey_url: str

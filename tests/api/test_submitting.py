@@ -145,6 +145,7 @@ async def test_one_bad_job_keeps_a_whole_bulk_out(client: httpx2.AsyncClient) ->
     assert await listed(client) == []
 
 
+@pytest.mark.large
 async def test_10_000_jobs_in_one_call_are_all_stored(client: httpx2.AsyncClient) -> None:
     jobs = [{"command": "true", "name": f"n{number}"} for number in range(10_000)]
     response = await client.post("/jobs/bulk", json={"jobs": jobs}, timeout=60)

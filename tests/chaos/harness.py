@@ -16,6 +16,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
 from tests.chaos.topologies import GROUNDS
 from tests.consistency import Audit
+from tests.patience import Patience
 from workron.models import TERMINAL, Status
 from workron.redis.connection import Connection
 from workron.store import Store
@@ -117,8 +118,8 @@ class Run:
 
     async def _rest(self) -> None:
         """Wait until every job has ended, or long enough."""
-        deadline = time.monotonic() + REST_S
-        while time.monotonic() < deadline and await self._unfinished():  # noqa: ASYNC110
+        patience = Patience(REST_S)
+        while not patience.is_over and await self._unfinished():  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await asyncio.sleep(1.0)  # nothing more comes by itself
 

@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from tests.patience import Patience
 from tests.ports import free_port
 
 READY_S = 60.0
@@ -52,14 +52,14 @@ class Node:
 
     async def until(self, condition: Any, what: str, within_s: float = READY_S) -> None:
         """Wait until the coroutine function says yes; that the server does not answer is a no."""
-        deadline = time.monotonic() + within_s
+        patience = Patience(within_s)
         while True:
             try:
                 if await condition():
                     return
             except (RedisError, OSError):
                 pass
-            assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+            assert not patience.is_over, f"not within {within_s:g} s: {what}"
             await asyncio.sleep(0.02)
 
     async def info(self, section: str) -> dict[str, Any]:

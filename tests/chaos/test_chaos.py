@@ -1,4 +1,4 @@
-"""Two minutes of everything going wrong, and the account of it; `python -m tests.chaos` runs for longer."""
+"""A minute of everything going wrong, and the account of it; `python -m tests.chaos` runs for longer."""
 
 import random
 import shutil
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.budget import budget
 from tests.chaos.__main__ import arguments
 from tests.chaos.account import Account
 from tests.chaos.faults import plan
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.chaos]
 @pytest.mark.timeout(600)
 async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
-    account = await Run(tmp_path, seed=seed, seconds=120).run()
+    account = await Run(tmp_path, seed=seed, seconds=budget(45, 120)).run()
     print(account.table())
     assert account.wrong == {}
     assert len(account.faults) >= 8

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.command_line import CommandLine
+from tests.patience import Patience
 
 PATIENCE_S = 60
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    patience = Patience(PATIENCE_S)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not patience.is_over
         time.sleep(0.05)
 
 

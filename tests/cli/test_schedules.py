@@ -4,6 +4,7 @@ import json
 import time
 
 from tests.command_line import CommandLine
+from tests.patience import Patience
 
 
 def test_a_schedule_is_put_shown_listed_run_paused_and_removed(workron: CommandLine) -> None:
@@ -34,9 +35,9 @@ def test_a_schedule_fires_at_its_minute(workron: CommandLine) -> None:
     """With a reaper of its own process: within a second of the full minute at most."""
     workron("schedules", "put", "minutely", "--cron", "* * * * *", "--", "true")
     first = workron("schedules", "show", "minutely", "-o", "json").document["next_run_at"]
-    deadline = time.monotonic() + 70
+    patience = Patience(70)
     while not (runs := workron("schedules", "show", "minutely", "-o", "json").document["runs"]):
-        assert time.monotonic() < deadline
+        assert not patience.is_over
         time.sleep(0.5)
     workron("schedules", "rm", "minutely")
     assert (runs[0]["at"], runs[0]["outcome"]) == (first, "fired")

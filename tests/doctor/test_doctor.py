@@ -285,6 +285,7 @@ async def test_what_nobody_can_know_is_found_and_left_alone(bench: Bench, code: 
 
 
 @pytest.mark.damaged
+@pytest.mark.large
 async def test_a_list_that_is_long_is_searched_to_its_end(bench: Bench) -> None:
     store = bench.store()
     ids = [job.id for job in jobs(2500)]

@@ -25,6 +25,7 @@ async def test_an_array_that_waits_for_another_job_has_its_room_reserved_and_tha
     assert await bench.client.hget(bench.keys.queue("default"), "reserved") == b"3"
 
 
+@pytest.mark.large
 async def test_very_many_jobs_that_come_meanwhile_are_not_too_many_for_one_answer(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job())
@@ -224,6 +225,7 @@ async def test_a_task_is_not_run_again_when_its_array_is_forgotten(bench: Bench)
     assert await bench.client.exists(bench.keys.array(array.id)) == 0
 
 
+@pytest.mark.large
 async def test_of_a_key_in_very_many_queues_some_are_looked_at_again_as_long_as_jobs_wait(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job(concurrency=Concurrency("k", 1)))

@@ -12,7 +12,7 @@ from workron.models import Status
 from workron.models.actions import ActionState, Verb
 from workron.store import Store
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 JOBS = 8_000
 

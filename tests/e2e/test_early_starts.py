@@ -12,7 +12,7 @@ from tests.ports import free_port
 from tests.servers import start_server
 from workron.local.valkey import server_binary
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.chaos]
 
 KEY = "a-key-for-tests-only"
 

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.api.live import AUTHORIZATION, KEY, START, environment
+from tests.patience import Patience
 
 pytestmark = pytest.mark.chaos
 LEASE = {"WORKRON_LEASE": "6", "WORKRON_RETRY_DELAY": "0.05"}
@@ -53,9 +54,9 @@ class Api:
 
 
 def wait_for(condition: object, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
+        assert not patience.is_over
         time.sleep(0.05)
 
 

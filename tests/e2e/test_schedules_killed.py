@@ -3,7 +3,6 @@
 import asyncio
 import random
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from tests.e2e.conftest import Processes
+from tests.patience import Patience
 from tests.schedules import definition, make_due, workflow
 from tests.servers import Bench, start_server
 from workron.local.valkey import server_binary
@@ -67,9 +67,9 @@ async def until_loaded(bench: Bench) -> None:
 
 
 async def until_all_fired(bench: Bench, names: list[str], count: int) -> None:
-    deadline = time.monotonic() + 30
+    patience = Patience(30)
     while await fired(bench, names) < count:
-        assert time.monotonic() < deadline, f"{await fired(bench, names)} of {count} have fired"
+        assert not patience.is_over, f"{await fired(bench, names)} of {count} have fired"
         await asyncio.sleep(0.05)
 
 

@@ -14,7 +14,7 @@ from tests.cores import used_s
 from tests.e2e.up import Up
 from tests.local.probe import wait_for
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 JOB = {"command": "true"}
 ASK = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -58,7 +58,6 @@ def endless_script(url: str) -> Iterator[Redis]:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(120)
 def test_a_script_of_somebody_else_that_does_not_end_holds_everything_up_and_costs_nothing(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     settings = {"WORKRON_LEASE": f"{LEASE_S}s", "WORKRON_REAP_EVERY": "0.2s", "WORKRON_LOG_FORMAT": "json"}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.up import Up
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 NO_LIMIT = resource.RLIM_INFINITY
 SETTINGS = {"WORKRON_LOG_FORMAT": "json", "WORKRON_REAP_EVERY": "0.2s"}

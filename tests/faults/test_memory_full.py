@@ -9,7 +9,7 @@ from redis import Redis
 
 from tests.e2e.up import Up
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 SETTINGS = {"WORKRON_LOG_FORMAT": "json", "WORKRON_REAP_EVERY": "0.2s"}
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ from tests.servers import Bench
 from workron.models import Reason, Status
 from workron.store import Store
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 WRAPPER = Path(__file__).with_name("leaping_clock.py")
 HOUR_S = 3600

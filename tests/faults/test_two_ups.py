@@ -11,7 +11,7 @@ from tests.local.probe import wait_for
 from tests.local_stack import ROOT
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 
 class Another:

@@ -14,7 +14,7 @@ import pytest
 from tests.local.probe import wait_for
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos]
 
 WRAPPER = Path(__file__).with_name("wrong_clock.py")
 KEY = "a-key-for-tests-only"

@@ -14,7 +14,7 @@ from redis import Redis
 from tests.e2e.up import Up
 from workron.redis.keys import Keys
 
-pytestmark = [pytest.mark.chaos, pytest.mark.together, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.together]
 
 KEYS: Final = Keys("default")
 SETTINGS = {

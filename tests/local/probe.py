@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.patience import Patience
+
 
 def call(path: Path, *words: str | bytes) -> bytes:
     """Send one command; returns the first line of the answer, or the bulk string that it announces."""
@@ -35,9 +37,9 @@ def shell(command: str) -> str:
 
 def wait_for(condition: Callable[[], object], what: str, *, within_s: float = 30.0) -> None:
     """Wait until the condition holds."""
-    until_s = time.monotonic() + within_s
+    patience = Patience(within_s)
     while not condition():
-        assert time.monotonic() < until_s, f"not within {within_s:g} s: {what}"
+        assert not patience.is_over, f"not within {within_s:g} s: {what}"
         time.sleep(0.01)
 
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.budget import budget
 from tests.model.machine import Machine
 from tests.servers import KINDS, Bench
 
 MANY = int(os.environ.get("WORKRON_MODEL_EXAMPLES", "0"))
 STEPS = 30
-IN_CI = {"fake": 40, "valkey": 80, "redis": 80}
+USUAL = budget({"fake": 25, "valkey": 40, "redis": 20}, {"fake": 40, "valkey": 80, "redis": 80})
 
 
 @pytest.mark.timeout(600 + MANY * 10)  # a failing example is made small
@@ -30,7 +31,7 @@ def test_the_store_does_what_the_model_says(kind: str, namespace: str, request: 
         make_bench = staticmethod(lambda: Bench(kind, url, f"{namespace}-{next(numbers)}"))
 
     chosen = settings(
-        max_examples=MANY or IN_CI[kind],
+        max_examples=MANY or USUAL[kind],
         stateful_step_count=STEPS,
         derandomize=not MANY,
         database=None,

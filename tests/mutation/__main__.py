@@ -52,7 +52,17 @@ def main(given: Sequence[str]) -> int:
 
     mutation = Mutation(wanted.files, wanted.most_tests, choose, wanted.seen.absolute())
     os.chdir(ROOT)
-    options = ["-o", "addopts=--import-mode=importlib", "-n", "0", "-p", "no:cacheprovider", "-p", "no:terminal"]
+    options = [
+        "--soak",
+        "-o",
+        "addopts=--import-mode=importlib",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminal",
+    ]
     code = pytest.main([*options, *wanted.tests], plugins=[mutation])
     if not mutation.finished:
         return int(code)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.mutation.mutants import LUA, Mutant, accepted, conditions, files, instrument, mutants_of
-from tests.mutation.quick import share_one_runtime
+from tests.shared_lua import compile_now, share_one_runtime
 from workron.redis import scripts
 
 LONGEST_S: Final = 15
@@ -78,7 +78,8 @@ class Mutation:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = [item for item in session.items if not _on_a_server(item)]
-        share_one_runtime(name for name in self.texts if "/" not in name)
+        share_one_runtime()
+        compile_now(name for name in self.texts if "/" not in name)
         gc.collect()
         gc.freeze()  # else each fork copies all pages as it goes over what was collected here
         evaluated = self._evaluated_by(items)

@@ -7,17 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.budget import budget
 from tests.simulation.plants import PLANTS, Edit
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.timeout(600)  # what a seed takes depends on nothing but the CPU
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 200
+SEEDS = budget(60, 200)
 PARTS = 15
 """Seeds are run in parts, so that several processes may share them."""
 SOON = 100
 """A bug that was built in is found within so many seeds."""
+FOUND_BY = {
+    "fence-unchecked": 14,
+    "propagation-lost": 6,
+    "claim-answered-anew": 7,
+    "slot-too-many": 4,
+    "final-too-early": 3,
+    "clock-believed": 4,
+    "wait-believed": 14,
+}
+"""A seed that finds the bug, unless it is 0; after a change of what runs draw from it, another may."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -29,7 +40,7 @@ def test_whatever_the_storm_no_promise_is_broken(part: int) -> None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_bug_that_is_built_in_is_found(plant: str) -> None:
-    found = next(seed for seed in range(SOON) if run(seed, plant).problems)
+    found = next(seed for seed in (FOUND_BY.get(plant, 0), *range(SOON)) if run(seed, plant).problems)
     assert run(found).problems == ()
 
 

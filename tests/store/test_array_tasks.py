@@ -128,6 +128,7 @@ async def test_a_task_has_its_arrays_labels_and_knows_the_result_of_the_one_that
         assert (task.tags, task.metadata) == (("nightly",), {"a": 1})
 
 
+@pytest.mark.large
 async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ async def test_a_child_does_not_start_when_its_parent_is_being_retried(store: St
     assert await statuses(store, child) == [Status.SKIPPED]
 
 
+@pytest.mark.large
 async def test_a_chain_of_a_thousand_jobs_completes(store: Store) -> None:
     jobs: list[NewJob] = []
     for _ in range(1000):
@@ -155,6 +156,7 @@ async def test_a_chain_of_a_thousand_jobs_completes(store: Store) -> None:
         assert await end_next(store) == job.id
 
 
+@pytest.mark.large
 async def test_a_fan_out_of_many_jobs_is_released_in_bounded_steps(bench: Bench) -> None:
     store, size = bench.store(), 1_000 if bench.kind == "fake" else 10_000
     root = new_job()
@@ -173,6 +175,7 @@ async def test_a_fan_out_is_skipped_completely_when_its_root_fails(store: Store)
     assert queue.counts[Status.SKIPPED] == 700
 
 
+@pytest.mark.large
 async def test_a_fan_in_of_many_jobs_starts_after_the_last(store: Store) -> None:
     parents = [new_job() for _ in range(600)]
     last = new_job(depends_on=after(*(parent.id for parent in parents)))

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.array_jobs import array_job
 from tests.builders import WORKER, after, claim, finish, jobs, new_job, submit
 from tests.servers import Bench
@@ -149,6 +151,7 @@ async def test_an_array_tells_of_its_tasks(store: Store) -> None:
     assert await said(store, job.id) == "It waits for its tasks: 1 of 5 have ended, 1 run now."
 
 
+@pytest.mark.large
 async def test_the_worker_of_a_queue_was_overlooked_among_thousands_of_others(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=3_600_000))
     await store.attempts.heartbeat(replace(WORKER, id="zz", queues=("mine",), running=1), [])

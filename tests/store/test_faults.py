@@ -56,6 +56,7 @@ async def pending_ids(store: Store) -> list[str]:
     raise AssertionError("the listing does not end")
 
 
+@pytest.mark.large
 async def test_a_heartbeat_of_4000_jobs_was_too_much_for_one_call(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=60_000))
     await store.submit([new_job(id=job_id) for job_id in ids.new_ids(4000)])

@@ -24,6 +24,7 @@ def followers(job: NewJob, number: int, when: When = When.DONE, **fields: Any) -
     return [array_job(job.array.size, depends_on=[edge], queue="behind", **fields) for _ in range(number)]
 
 
+@pytest.mark.large
 async def test_followers_of_an_array_do_not_break_the_script_that_ends_its_tasks(store: Store, bench: Bench) -> None:
     job = array_job(150)
     await submit(store, job)
@@ -38,6 +39,7 @@ async def test_followers_of_an_array_do_not_break_the_script_that_ends_its_tasks
     assert await bench.client.llen(bench.keys.pending("behind", 5)) == 150 * 28
 
 
+@pytest.mark.large
 async def test_a_cancel_of_an_array_made_the_tasks_of_all_that_follow_it(store: Store, bench: Bench) -> None:
     job = array_job(60)
     await submit(store, job)

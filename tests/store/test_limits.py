@@ -310,6 +310,7 @@ async def test_jobs_cancelled_before_they_were_admitted_keep_no_room(
     await refused(other, new_job())
 
 
+@pytest.mark.large
 async def test_a_large_submission_over_very_many_queues_asks_for_the_room_of_each(store: Store) -> None:
     """More queues than one call may look at: the last ones ask with a later chunk."""
 

@@ -224,6 +224,7 @@ PARTS: tuple[Any, ...] = ("", "0", "-5", "9" * 30, "x", "default", "[", "\0", -5
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
+@pytest.mark.large
 async def test_a_cursor_made_by_hand_was_answered_as_if_redis_were_broken(store: Store, parts: int) -> None:
     """What Redis itself did not take was no fault of Redis."""
     queued = new_job(concurrency=Concurrency("key", 1))

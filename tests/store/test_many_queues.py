@@ -38,6 +38,7 @@ async def every(store: Store, where: JobFilter, limit: int) -> tuple[list[str], 
     raise AssertionError("the listing does not end")
 
 
+@pytest.mark.large
 async def test_a_status_that_no_job_has_is_listed_without_a_look_at_each_queue(store: Store) -> None:
     await fill(store, 120)
     await drain(store, 120)
@@ -62,6 +63,7 @@ async def test_the_jobs_of_all_queues_are_listed_by_their_last_change(store: Sto
     assert made[7] in listed
 
 
+@pytest.mark.large
 async def test_pending_jobs_of_many_queues_are_listed_page_by_page(store: Store) -> None:
     keyed = [new_job(queue=f"q{at:03}", concurrency=Concurrency("k", 1)) for at in (0, 60, 119)]
     made = await fill(store, 120, 2) + await submit(store, *keyed)

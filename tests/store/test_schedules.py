@@ -66,6 +66,7 @@ async def test_of_many_reapers_at_once_one_starts_the_occurrence(bench: Bench) -
     assert (await stores[0].schedules.get("nightly")).counts[FIRED] == 5
 
 
+@pytest.mark.large
 async def test_many_schedules_that_are_due_together_all_fire(bench: Bench, store: Store) -> None:
     for n in range(250):
         await store.schedules.put(f"s{n}", definition())

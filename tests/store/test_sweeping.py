@@ -30,6 +30,7 @@ async def kept(store: Store, number: int) -> str:
     return late.id
 
 
+@pytest.mark.large
 async def test_jobs_that_are_kept_were_looked_at_with_each_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "LOOKS", 5)
     store = bench.store(AT_ONCE)
@@ -77,6 +78,7 @@ async def test_a_full_server_forgot_so_many_jobs_and_no_more(bench: Bench, monke
     assert (swept.early, swept.more) == (0, False)
 
 
+@pytest.mark.large
 async def test_a_full_server_looks_at_what_it_must_keep_for_a_bounded_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

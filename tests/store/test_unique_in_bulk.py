@@ -89,6 +89,7 @@ async def test_in_a_workflow_nothing_is_returned(store: Store) -> None:
     assert len((await store.list_jobs(JobFilter())).jobs) == 1
 
 
+@pytest.mark.large
 async def test_large_submissions_have_keys_too(store: Store, bench: Bench) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     new = jobs(1000)

@@ -19,7 +19,7 @@ from tests.topologies.test_sentinel import listen, publish, wait_in_line
 from workron.errors import StoreUnavailable
 from workron.models import Status
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)
 MIGRATION_S = 31.0
 in_cluster = pytest.mark.parametrize("placed", [Cluster], indirect=True)

@@ -18,7 +18,7 @@ from workron.errors import StoreUnavailable
 from workron.models import Status
 from workron.redis.connection import Connection
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)
 failover = pytest.mark.parametrize("placed", [Failover], indirect=True)
 safe_failover = pytest.mark.parametrize("placed", [SafeFailover], indirect=True)

@@ -13,7 +13,7 @@ from tests.topologies.conftest import Placed
 from workron.errors import StoreRefused, StoreUnavailable
 from workron.redis.connection import Connection
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos]
 SMALL = Size(apis=2, workers=2, http_workers=1, reapers=1)
 with_tls = pytest.mark.parametrize("placed", [Tls], indirect=True)
 
