@@ -14,9 +14,15 @@
 -- Returns {"CLAIMED" | "EMPTY" | "PARKED" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
 -- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}
 
-local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local begins = ARGV[9] == '1'
-
-local word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
+local word, claims, due_ms = CLAIMS.answer({
+  worker = ARGV[1],
+  request = ARGV[2],
+  queues = ARGV[3],
+  limit = tonumber(ARGV[4]),
+  lease_ms = ARGV[5],
+  floor = tonumber(ARGV[6]),
+  park_ms = tonumber(ARGV[7]),
+  inbox = ARGV[8],
+  begins = ARGV[9] == '1',
+})
 return { word, due_ms, unpack(claims) }

@@ -24,9 +24,17 @@
 -- propagate: 1 when edges are left to visit
 -- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN" | "BROKEN", status}, …}, the successes first
 
-local worker, request, queues, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local lease_ms, floor, park_ms, inbox = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local begins = ARGV[9] == '1'
+local asked = {
+  worker = ARGV[1],
+  request = ARGV[2],
+  queues = ARGV[3],
+  limit = tonumber(ARGV[4]),
+  lease_ms = ARGV[5],
+  floor = tonumber(ARGV[6]),
+  park_ms = tonumber(ARGV[7]),
+  inbox = ARGV[8],
+  begins = ARGV[9] == '1',
+}
 local retry_ms, retry_max_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
 local successes = ARGV[12]
 local WIDTH, EDGES = 13, 200
@@ -97,7 +105,7 @@ flush()
 local propagating = propagate(EDGES)
 flush()
 local word, claims, due_ms = 'NONE', {}, -1
-if request ~= '' then
-  word, claims, due_ms = claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
+if asked.request ~= '' then
+  word, claims, due_ms = CLAIMS.answer(asked)
 end
 return { word, due_ms, (propagating or ended_here) and 1 or 0, results, unpack(claims) }

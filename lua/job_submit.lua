@@ -98,38 +98,11 @@ local function is_repeat(jobs)
   return jobs[2] and unique and was_returned(jobs[1].id)
 end
 
-local function submit(key, fingerprint, workflow, new, size, jobs)
-  local before = earlier(key, fingerprint)
-  if before then
-    return before
-  end
-  if is_repeat(jobs) then
-    return { 'STORED', 0 }
-  end
-  local first, single = jobs[1].id, not jobs[2]
-  local plan, held = meet_holders(jobs, workflow, '', is_replaceable)
-  if not plan then
-    return held
-  end
-  if single and plan.returned[first] then
-    remember(key, fingerprint, plan.returned[first], '1', '', true)
-    return { 'RETURNED', plan.returned[first] }
-  end
-  jobs = plan.kept
-  if #jobs == 0 then
-    note_returned(plan, first, key)
-    remember(key, fingerprint, first, size, workflow)
-    return { 'STORED', 0 }
-  end
-  local closed = workflow ~= '' and new == '' and refuses_jobs(workflow)
-  if closed then
-    return closed
-  end
-  if limits.full then
-    return no_memory(limits)
-  end
-  local sizes = sizes_for(plan)
-  local refused = too_many(limits, sizes)
+-- Why these jobs can't be stored; nil if they can.
+local function refusal(workflow, new, jobs, sizes)
+  local refused = workflow ~= '' and new == '' and refuses_jobs(workflow)
+    or limits.full and no_memory(limits)
+    or too_many(limits, sizes)
   if refused then
     return refused
   end
@@ -138,10 +111,16 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
     return { 'UNKNOWN', unpack(unknown) }
   end
   local missing = without_values(jobs)
-  if #missing > 0 then
-    return { 'VALUES', unpack(missing) }
-  end
-  if not pcall(write_jobs, jobs, workflow) then
+  return #missing > 0 and { 'VALUES', unpack(missing) } or nil
+end
+
+-- Store the jobs that a plan keeps; returns why not, nil if they are stored.
+local function store(workflow, new, size, plan)
+  local jobs, sizes = plan.kept, sizes_for(plan)
+  local refused = refusal(workflow, new, jobs, sizes)
+  if refused then
+    return refused
+  elseif not pcall(write_jobs, jobs, workflow) then
     erase(jobs)
     return { 'BROKEN' }
   end
@@ -153,9 +132,29 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
   end
   replace_holders(plan)
   take_keys(plan)
+end
+
+local function submit(key, fingerprint, workflow, new, size, jobs)
+  local before = earlier(key, fingerprint) or is_repeat(jobs) and { 'STORED', 0 }
+  if before then
+    return before
+  end
+  local first, single = jobs[1].id, not jobs[2]
+  local plan, held = meet_holders(jobs, workflow, '', is_replaceable)
+  if not plan then
+    return held
+  elseif single and plan.returned[first] then
+    remember(key, fingerprint, plan.returned[first], '1', '', true)
+    return { 'RETURNED', plan.returned[first] }
+  end
+  local any = #plan.kept > 0
+  local refused = any and store(workflow, new, size, plan)
+  if refused then
+    return refused
+  end
   note_returned(plan, first, key)
   remember(key, fingerprint, first, size, workflow)
-  return { 'STORED', NOW }
+  return { 'STORED', any and NOW or 0 }
 end
 
 local answers = { 'SUBMITTED' }

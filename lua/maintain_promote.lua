@@ -12,7 +12,7 @@ local limit = tonumber(ARGV[1])
 local EDGES = 100
 local WAKES = 10 -- most workers that are woken in one queue while nobody listens to the inbox of the one before
 
-local more = promote(limit)
+local more = CLAIMS.promote(limit)
 flush()
 if ended_here then -- further edges are visited by the reaper's next step
   propagate(EDGES)
@@ -20,11 +20,11 @@ if ended_here then -- further edges are visited by the reaper's next step
 end
 for at = 2, #ARGV do
   for _ = 1, WAKES do
-    local ok, unheard = pcall(hint_left, ARGV[at]) -- one that is damaged holds up nobody
+    local ok, unheard = pcall(CLAIMS.hint_left, ARGV[at]) -- one that is damaged holds up nobody
     if not ok or type(unheard) ~= 'number' or unheard < 2 then
       break
     end
   end
   forget_if_none_pending(ARGV[at])
 end
-return { 'PROMOTED', more and 1 or 0, next_due_ms() }
+return { 'PROMOTED', more and 1 or 0, CLAIMS.next_due_ms() }

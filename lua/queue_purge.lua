@@ -9,7 +9,7 @@
 local queue, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 100
 
-local call, looked, cancelled = pop_call(queue), 0, 0
+local call, looked, cancelled = CLAIMS.pop_call(queue), 0, 0
 
 local function purge(id)
   local job = read(id)

@@ -11,7 +11,9 @@ STRING: Final = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 COMMENT: Final = re.compile(rf"({STRING})|--\[\[.*?\]\]|--[^\n]*", re.DOTALL)
 SLOT: Final = re.compile(r"-- (KEYS|ARGV)\[(\d+)(\.\.)?\]  +(\S+)  +(\S.*)")
 ARGUMENT: Final = re.compile(r"(?:tonumber\()?ARGV\[(\d+)\]\)?(?: [=~]= \S+)?")
-FUNCTION: Final = re.compile(r"^(?:local )?function (\w+)(\(.*?)^end$", re.DOTALL | re.MULTILINE)
+FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)(\(.*?)^end$", re.DOTALL | re.MULTILINE)
+DISPATCHED: Final = ("HOOKS.", "WALKS.", "STEER.")
+"""Tables whose functions are found by a letter or word that is data."""
 WORD: Final = re.compile(r"[A-Z][A-Z_]+")
 
 
@@ -55,7 +57,7 @@ class Source:
     def calls(self, names: Mapping[str, object], body: str | None = None) -> set[str]:
         """Return which of these functions are called."""
         code = self.body if body is None else body
-        called = re.findall(r"(?<![\w.:])(\w+)\(", code) + re.findall(r"\bpcall\((\w+)", code)
+        called = re.findall(r"(?<![\w.:])([\w.]+)\(", code) + re.findall(r"\bpcall\(([\w.]+)", code)
         return set(called) & names.keys()
 
 
@@ -114,8 +116,9 @@ class Script(Source):
 
     @cached_property
     def named(self) -> list[tuple[str, int]]:
-        """Return (name, index) of each argument that the body gives a name."""
-        found = ((name, ARGUMENT.fullmatch(value)) for name, value in self.locals)
+        """Return (name, index) of each argument that the body gives a name: a local's, or a field's of a table."""
+        fields: list[tuple[str, str]] = re.findall(r"^  (\w+) = (.*),$", self.body, re.MULTILINE)
+        found = ((name, ARGUMENT.fullmatch(value)) for name, value in [*self.locals, *fields])
         return [(name, int(match[1])) for name, match in found if match]
 
     @cached_property
@@ -136,7 +139,7 @@ class Script(Source):
     def library_tails(self) -> set[int]:
         """Return the starts that are handed to library functions which read ARGV themselves."""
         readers = [name for name, body in self.library_functions.items() if "ARGV" in body]
-        handed = [rf"\b{reader}\((\d+)[,)]" for reader in readers]
+        handed = [rf"\b{re.escape(reader)}\((\d+)[,)]" for reader in readers]
         handed.append(r"\blocal at = (\d+)\nwhile ARGV\[at\] do")  # a cursor that such a function moves on
         return {int(n) for pattern in handed for n in re.findall(pattern, self.body)}
 
@@ -147,7 +150,7 @@ class Script(Source):
     @cached_property
     def reached(self) -> set[str]:
         """Return the library functions that the body, or what is always run of the library, calls, directly or not."""
-        always = set()
+        always = {name for name in self.library_functions if name.startswith(DISPATCHED)}
         for file in self.parts:
             always |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
         return self._reached_from(self.calls(self.library_functions) | always)

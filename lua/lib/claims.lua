@@ -1,9 +1,10 @@
 -- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
 -- uses: formats jobs history slots ends gates expiry rows
 
-local promote, claim_once, hint_left, next_due_ms, pop_call, claim
+local CLAIMS = {}
 
 do
+
 local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
 local DUE_BUDGET = 100
 local MOST_BYTES = 1048576 -- of the jobs of one claim, where it has more than one: its reply has to come in time
@@ -23,7 +24,7 @@ local function come_due(job)
 end
 
 -- Make due jobs pending, and act on timers that have come; returns whether more are due.
-function promote(limit)
+function CLAIMS.promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
   for _, member in ipairs(due) do
     local timer, id = string.match(member, '^(%a+) (.+)$')
@@ -42,19 +43,14 @@ function promote(limit)
 end
 
 -- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
-function next_due_ms()
+function CLAIMS.next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
   local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or gate_due_ms
   return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
 end
 
-local function note_fence(fence)
-  redis.call('HSET', KEYS[1], 'fence', int(fence))
-  meta_now()[1] = int(fence)
-end
-
 -- LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n, the count still to be filled in.
-function pop_call(queue)
+function CLAIMS.pop_call(queue)
   local call = { 'LMPOP', '9' }
   for priority = 9, 1, -1 do
     call[#call + 1] = queue_key(queue) .. ':pending:' .. priority
@@ -68,27 +64,26 @@ local function lease(id, worker, fence, lease_ms, until_text)
   index(LEASES, id, until_text)
 end
 
--- Start an attempt. `number` is its fence; `until_text` the end of its lease, as digits. `begins`: its worker says when
--- the command of a suspect begins. Until then a loss does not count: it was not the one that killed the worker.
-local function start(id, row, worker, number, lease_ms, until_text, begins)
-  local attempt = (tonumber(row[4] or 0) or 0) + 1
-  local key, fence = job_key(id), int(number)
-  redis.call('HSET', key, 'status', 'running', 'attempts', attempt == 1 and '1' or int(attempt), 'fence', fence,
-    'worker', worker, 'started_at', NOW_TEXT)
-  lease(id, worker, fence, lease_ms, until_text)
-  if begins and ROWS.is_suspect(id, row) then
+-- Start an attempt. Where a worker says when the command of a suspect begins, a loss does not count until then: it was not
+-- that job which killed the worker.
+local function start(round, job)
+  local asked = round.asked
+  round.fence = round.fence + 1
+  local key, fence = job_key(job.id), int(round.fence)
+  local attempt = job.attempts == 0 and '1' or int(job.attempts + 1)
+  redis.call('HSET', key, 'status', 'running', 'attempts', attempt, 'fence', fence, 'worker', asked.worker, 'started_at', NOW_TEXT)
+  lease(job.id, asked.worker, fence, asked.lease_ms, round.until_text)
+  if asked.begins and ROWS.is_suspect(job) then
     redis.call('HSET', key, 'waits', fence)
   end
-  count(queue_key(row[2] or 'default'), 'running', 1)
-  if row[5] then
-    count(P .. 'workflow:' .. row[5], 'running', 1)
-  end
-  append(moves, 'running', id)
-  if row[12] then
-    local job = { id = id, hooks = row[12], queue = row[2] or 'default', fence = fence, array = row.array }
+  job.fence = fence
+  if job.hooks then
     call_hooks(job, 'pending', 'running')
   end
-  return ROWS.of_claim(id, fence, attempt, row)
+  count_job(job, 'pending', -1)
+  count_job(job, 'running', 1)
+  append(moves, 'running', job.id)
+  round.claims[#round.claims + 1] = ROWS.of_claim(job, fence)
 end
 
 -- Put popped ids back, from one of them on.
@@ -98,95 +93,101 @@ local function put_back(list, ids, first)
   end
 end
 
-local function row_of_job(id)
-  return redis.pcall('HMGET', job_key(id), unpack(ROWS.FIELDS))
-end
-
-local function size_of(row)
-  local bytes = 0
-  for _, at in ipairs(ROWS.PAYLOADS) do
-    bytes = bytes + #(row[at] or '')
+-- The job that starts when one with hooks was popped: of those with a concurrency key the first in line. nil
+-- or false: none may start.
+local function in_its_place(job, list)
+  local turn = SLOTS.whose_turn(job.id, job.queue, job.hooks, list)
+  if turn ~= job.id then
+    job = turn and ROWS.read(turn)
   end
-  return bytes
+  return job and in_time(job.id, job.hooks) and ROWS.complete(job)
 end
 
--- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order.
---
--- A popped id counts only if its hash says that it is pending in this queue at this priority. A suspect is claimed
--- alone (see rows), and so is a job that is too large for others beside it. Returns the claims and whether the queues may
--- hold more that could be claimed.
-function claim(worker, queues, limit, lease_ms, floor, begins)
+-- The job to start for a popped id; nil or false if there is none. An id counts only if its hash says that it is pending in
+-- this queue at this priority.
+local function to_start(round, id, queue, list)
+  local job = ROWS.read(id)
+  if not job or job.status ~= 'pending' or job.queue ~= queue or job.priority ~= string.sub(list, -1) then
+    return nil
+  elseif not job.hooks then
+    return job
+  end
+  job = in_its_place(job, list)
+  if not job then
+    round.looks = round.looks - NO_START_COST
+  end
+  return job
+end
+
+-- Start the jobs of popped ids. A suspect is claimed alone (see rows), and so is a job that is too large for others beside
+-- it: the ids behind it go back.
+local function start_popped(round, queue, list, ids)
+  for at, id in ipairs(ids) do
+    round.looks = round.looks - 1
+    local job = to_start(round, id, queue, list)
+    if job then
+      round.bytes = round.bytes + ROWS.size(job)
+      round.stopped = round.bytes > MOST_BYTES or round.asked.limit > 1 and ROWS.is_suspect(job)
+      local starts = not round.stopped or #round.claims == 0
+      if round.stopped then -- where another one had its turn, the popped one is back in the list
+        put_back(list, ids, (starts or job.id ~= id) and at + 1 or at)
+      end
+      if starts then
+        start(round, job)
+      end
+      if round.stopped then
+        return
+      end
+    end
+  end
+end
+
+local function claim_in(round, queue)
+  local before, limit = #round.claims, round.asked.limit
+  local gated, call = is_gated(queue), CLAIMS.pop_call(queue)
+  local most = gated and before + room_in(queue, limit - before) or limit
+  while #round.claims < most and round.looks > 0 and not round.stopped do -- bound: `looks` falls with each popped id
+    call[14] = int(math.min(most - #round.claims, round.looks))
+    local popped = redis.call(unpack(call))
+    if not popped then
+      break
+    end
+    start_popped(round, queue, popped[1], popped[2])
+  end
+  if gated and #round.claims > before then
+    note_starts(queue, #round.claims - before)
+  end
+end
+
+local function note_fence(fence)
+  redis.call('HSET', KEYS[1], 'fence', int(fence))
+  meta_now()[1] = int(fence)
+end
+
+-- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order. Returns the claims
+-- and whether the queues may hold more that could be claimed.
+local function claim(asked)
   redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
-  local claims, budget, bytes, stopped = {}, limit + STALE_BUDGET, 0, false
-  local fence, until_text = last_fence(floor), int(NOW + lease_ms)
-
-  -- The job to start in the place of a popped one, and its row; nil if none is.
-  local function next_one(id, queue, list)
-    local row = row_of_job(id)
-    if row[1] ~= 'pending' or (row[2] or 'default') ~= queue or (row[3] or '5') ~= string.sub(list, -1) then
-      return nil
-    end
-    local turn = not row[12] and id or SLOTS.whose_turn(id, queue, row[12], list)
-    if turn and turn ~= id then
-      row = row_of_job(turn)
-    end
-    if not turn or not in_time(turn, row[12]) then
-      budget = budget - NO_START_COST
-      return nil
-    end
-    return turn, ROWS.with_array(turn, row)
-  end
-
-  local function start_popped(list, ids, queue)
-    for at, id in ipairs(ids) do
-      budget = budget - 1
-      local turn, row = next_one(id, queue, list)
-      if turn then
-        bytes = bytes + size_of(row)
-        stopped = bytes > MOST_BYTES or limit > 1 and ROWS.is_suspect(turn, row)
-        local comes = not stopped or #claims == 0
-        if stopped then -- where another one had its turn, the popped one is back in the list
-          put_back(list, ids, (comes or turn ~= id) and at + 1 or at)
-        end
-        if comes then
-          fence = fence + 1
-          claims[#claims + 1] = start(turn, row, worker, fence, lease_ms, until_text, begins)
-          count_job({ queue = queue, workflow = row[5] }, 'pending', -1)
-        end
-        if stopped then
-          return
-        end
-      end
-    end
-  end
-
-  local function claim_in(queue)
-    local call, gated, before = pop_call(queue), is_gated(queue), #claims
-    local most = gated and before + room_in(queue, limit - before) or limit
-    while #claims < most and budget > 0 and not stopped do
-      call[14] = int(math.min(most - #claims, budget))
-      local popped = redis.call(unpack(call))
-      if not popped then
-        break
-      end
-      start_popped(popped[1], popped[2], queue)
-    end
-    if gated and #claims > before then
-      note_starts(queue, #claims - before)
-    end
-  end
-
+  local round = {
+    asked = asked,
+    claims = {},
+    looks = asked.limit + STALE_BUDGET, -- ids that may still be popped
+    bytes = 0,
+    stopped = false, -- nothing more is claimed with what has been
+    fence = last_fence(asked.floor),
+    until_text = int(NOW + asked.lease_ms),
+  }
   local broken
-  for queue in string.gmatch(queues, '%S+') do
-    local ok, problem = pcall(claim_in, queue)
+  for queue in string.gmatch(asked.queues, '%S+') do
+    local ok, problem = pcall(claim_in, round, queue)
     broken = broken or not ok and problem
   end
-  if #claims > 0 then -- what has been claimed in other queues is not lost with one that is damaged
-    note_fence(fence)
+  if #round.claims > 0 then -- what has been claimed in other queues is not lost with one that is damaged
+    note_fence(round.fence)
   elseif broken then
     error(broken, 0)
   end
-  return claims, stopped or budget <= 0
+  return round.claims, round.stopped or round.looks <= 0
 end
 
 local function anything_waits(queue)
@@ -196,7 +197,7 @@ end
 
 -- Wake the next worker where a call leaves work behind. Call it after `flush`. Returns what `hint` does, for the last queue.
 -- A queue whose hash is damaged may have work. An error here would lose the claims that this call has just made.
-function hint_left(queues)
+function CLAIMS.hint_left(queues)
   local unheard
   for queue in string.gmatch(queues, '%S+') do
     local ok, waits = pcall(anything_waits, queue)
@@ -214,16 +215,15 @@ end
 
 -- Claims of an equal, earlier request that are still held, with a new lease: the lease counts from the repeat, which may come
 -- much later. A job that has to stop by now is not started: it ends with its lease.
-local function claims_held(text, worker, lease_ms)
-  local claims, until_text = {}, int(NOW + lease_ms)
+local function claims_held(asked, text)
+  local claims, until_text = {}, int(NOW + asked.lease_ms)
   for id, fence in string.gmatch(text, '(%S+) (%S+)') do
-    local row = row_of_job(id)
-    local held = row[1] == 'running' and redis.call('HMGET', job_key(id), 'fence', 'cancel_requested_at', 'expired_at')
+    local job = ROWS.read(id)
+    local held = job and job.status == 'running' and redis.call('HMGET', job_key(id), 'fence', 'cancel_requested_at', 'expired_at')
     if held and held[1] == fence and not held[2] and not held[3] then
-      lease(id, worker, fence, lease_ms, until_text)
-      local attempt = tonumber(row[4])
-      row[4] = attempt - 1
-      claims[#claims + 1] = ROWS.of_claim(id, fence, attempt, ROWS.with_array(id, row))
+      lease(id, asked.worker, fence, asked.lease_ms, until_text)
+      job.attempts = job.attempts - 1 -- as it was before this one
+      claims[#claims + 1] = ROWS.of_claim(ROWS.complete(job), fence)
     end
   end
   return claims
@@ -239,10 +239,11 @@ local function held_text(claims)
 end
 
 -- Keep a request that found nothing: until `park_ms` have passed, who makes work wakes its worker.
-local function park(worker, key, request, queues, lease_ms, park_ms, inbox)
-  redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', '', 'parked', inbox .. ' ' .. queues)
-  redis.call('PEXPIRE', key, int(math.max(2 * tonumber(lease_ms), park_ms)))
-  for queue in string.gmatch(queues, '%S+') do
+local function park(asked, key)
+  local worker, inbox, park_ms = asked.worker, asked.inbox, asked.park_ms
+  redis.call('HSET', key, 'request', asked.request, 'inbox', inbox, 'claims', '', 'parked', inbox .. ' ' .. asked.queues)
+  redis.call('PEXPIRE', key, int(math.max(2 * tonumber(asked.lease_ms), park_ms)))
+  for queue in string.gmatch(asked.queues, '%S+') do
     local set = queue_key(queue) .. ':parked'
     local ended = redis.call('ZRANGEBYSCORE', set, '-inf', '(' .. NOW_TEXT, 'LIMIT', '0', int(SWEPT))
     if ended[1] then
@@ -253,74 +254,86 @@ local function park(worker, key, request, queues, lease_ms, park_ms, inbox)
   end
 end
 
+-- The record of a worker's last request. A worker has another sequence of requests, with one more of them under way, where
+-- its incarnation ends in `~2`.
+local function last_request(asked)
+  local key = P .. 'worker:' .. asked.worker .. ':claim' .. (string.match(asked.request, '~%d') or '')
+  local row = redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox')
+  return { key = key, request = row[1], claims = row[2] or '', parked = row[3] or '', inbox = row[4] }
+end
+
 -- End a request whose answer can't be delivered, or that is no longer wanted: it is parked no longer, and what it has got
 -- is given back, the attempts refunded. It may have been woken for work that it does not take now: another one is. The
 -- record of a numbered one is left for a while: older ones stay overtaken.
-local function end_request(worker, key, request, held, parked, queues)
-  if parked ~= '' then
-    unpark(worker, queues)
+local function end_request(asked, last)
+  if last.parked ~= '' then
+    unpark(asked.worker, asked.queues)
   end
-  for id, fence in string.gmatch(held, '(%S+) (%S+)') do
+  for id, fence in string.gmatch(last.claims, '(%S+) (%S+)') do
     if not pcall(give_back, id, fence) then
       quarantine(id)
     end
   end
-  if string.find(request, ':%d+$') then
-    redis.call('HSET', key, 'claims', '', 'parked', '')
+  if string.find(asked.request, ':%d+$') then
+    redis.call('HSET', last.key, 'claims', '', 'parked', '')
   else
-    redis.call('DEL', key)
+    redis.call('DEL', last.key)
   end
   flush()
-  hint_left(queues)
+  CLAIMS.hint_left(asked.queues)
 end
 
--- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none.
---
--- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). Its record
--- names the inbox through which it was made: a limit of 0 ends it only if nobody else has made it since. A worker has
--- another sequence of requests, with one more of them under way, where its incarnation ends in `~2`.
--- Returns a status word, the claims, and the ms until the next job is due (-1: none).
-function claim_once(worker, request, queues, limit, lease_ms, floor, park_ms, inbox, begins)
-  local key = P .. 'worker:' .. worker .. ':claim' .. (string.match(request, '~%d') or '')
-  local last, held, parked, asked = unpack(redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox'))
-  if limit == 0 then
-    if last == request and asked == inbox then
-      end_request(worker, key, request, held or '', parked or '', queues)
-    end
-    return 'EMPTY', {}, -1
-  end
-  if last and is_overtaken(request, last) then
-    return 'STALE', {}, -1
-  end
-  if last == request and held ~= '' then
-    redis.call('HSET', key, 'inbox', '') -- two answers bring these claims now: neither is taken back
-    redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
-    local claims = claims_held(held, worker, lease_ms)
-    flush()
-    return 'CLAIMED', claims, -1
-  end
-  if parked and parked ~= '' then
-    unpark(worker, string.match(parked, ' .*$') or '')
-  end
-  local due_left = promote(DUE_BUDGET)
+local function answer_again(asked, last)
+  redis.call('HSET', last.key, 'inbox', '') -- two answers bring these claims now: neither is taken back
+  redis.call('PEXPIRE', last.key, int(2 * tonumber(asked.lease_ms)))
+  local claims = claims_held(asked, last.claims)
   flush()
-  local claims, exhausted = claim(worker, queues, limit, lease_ms, floor, begins)
+  return 'CLAIMED', claims, -1
+end
+
+local function answer_new(asked, key)
+  local due_left = CLAIMS.promote(DUE_BUDGET)
   flush()
-  if #claims == limit or exhausted then
-    hint_left(queues)
+  local claims, exhausted = claim(asked)
+  flush()
+  if #claims == asked.limit or exhausted then
+    CLAIMS.hint_left(asked.queues)
   end
   if #claims > 0 then
-    redis.call('HSET', key, 'request', request, 'inbox', inbox, 'claims', held_text(claims), 'parked', '')
-    redis.call('PEXPIRE', key, int(2 * tonumber(lease_ms)))
-    return 'CLAIMED', claims, next_due_ms()
-  end
-  if exhausted or due_left then
+    redis.call('HSET', key, 'request', asked.request, 'inbox', asked.inbox, 'claims', held_text(claims), 'parked', '')
+    redis.call('PEXPIRE', key, int(2 * tonumber(asked.lease_ms)))
+    return 'CLAIMED', claims, CLAIMS.next_due_ms()
+  elseif exhausted or due_left then
     return 'MORE', claims, 0
+  elseif asked.park_ms > 0 then
+    park(asked, key)
+    return 'PARKED', claims, CLAIMS.next_due_ms()
   end
-  if park_ms > 0 then
-    park(worker, key, request, queues, lease_ms, park_ms, inbox)
-    return 'PARKED', claims, next_due_ms()
-  end
-  return 'EMPTY', claims, next_due_ms()
+  return 'EMPTY', claims, CLAIMS.next_due_ms()
 end
+
+-- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none. `asked`: see the
+-- arguments of attempt_claim.
+--
+-- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). Its record
+-- names the inbox through which it was made: a limit of 0 ends it only if nobody else has made it since.
+-- Returns a status word, the claims, and the ms until the next job is due (-1: none).
+function CLAIMS.answer(asked)
+  local last = last_request(asked)
+  if asked.limit == 0 then
+    if last.request == asked.request and last.inbox == asked.inbox then
+      end_request(asked, last)
+    end
+    return 'EMPTY', {}, -1
+  elseif last.request and is_overtaken(asked.request, last.request) then
+    return 'STALE', {}, -1
+  elseif last.request == asked.request and last.claims ~= '' then
+    return answer_again(asked, last)
+  end
+  if last.parked ~= '' then
+    unpark(asked.worker, string.match(last.parked, ' .*$') or '')
+  end
+  return answer_new(asked, last.key)
+end
+
 end

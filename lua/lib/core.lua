@@ -110,10 +110,8 @@ end
 
 local counts = {} -- hash key → field → change
 local indexes = {} -- zset key → member → score (a number, or digits), or false to remove
-local pushes = {} -- list key → ids, at the tail
-local fronts = {} -- list key → ids, at the head
-local hints = {} -- queue → true
-local keys_gone = {}
+local pushes, fronts = {}, {} -- list key → ids, at the tail; at the head
+local hints, keys_gone = {}, {} -- queue → true; keys to delete
 local moves, kept_back = {}, {} -- new status → ids; id → true: it becomes pending, but enters no list (see slots)
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
@@ -247,9 +245,6 @@ local function hint(queue)
   end
 end
 
-local flush
-
-do
 local PIECE = 1000 -- most arguments of one command
 
 -- Write a list of any length in pieces: beyond 8,000 `unpack` raises, and what is behind it would be lost. What a damaged
@@ -323,8 +318,7 @@ local function flush_event()
   end
 end
 
--- Write all that was collected. May be called more than once in a script.
-function flush()
+local function write_collected()
   hint_sooner()
   flush_counts()
   for key, members in pairs(indexes) do
@@ -341,10 +335,16 @@ function flush()
   end
   flush_event()
   counts, indexes, pushes, fronts, hints, keys_gone, moves = {}, {}, {}, {}, {}, {}, {}
+end
+
+-- Write all that was collected. May be called more than once in a script.
+local function flush()
+  if next(moves) or next(counts) or next(indexes) or next(hints) or next(pushes) or next(fronts) or keys_gone[1] or soonest_at then
+    write_collected()
+  end
   for _, hook in ipairs(AFTER_FLUSH) do
     if hook() then
       flush()
     end
   end
-end
 end

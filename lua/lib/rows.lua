@@ -1,65 +1,95 @@
 -- rows: what a claim reads of a job, and what the worker gets of it.
 
-local ROWS = {
-  FIELDS = {
-    'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'hooks',
-    'losses',
-  },
-  PAYLOADS = { 6, 7, 9, 10, 11 }, -- places of what may be large
-}
+local ROWS = {}
 
 do
 
-local SPEC = { 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'array_size', 'workflow' }
-local specs = {} -- array → what its tasks have in common
+local FIELDS = {
+  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'hooks', 'losses',
+}
+local OF_ARRAY = { 'command', 'argv', 'timeout_ms', 'env', 'cwd' } -- what a task has from its array
+local specs = {} -- array → what its job says to all tasks
+
+-- Read all that a claim needs of a job in a list; nil where there is none, or its key is damaged.
+function ROWS.read(id)
+  local row = redis.pcall('HMGET', job_key(id), unpack(FIELDS))
+  if row.err or not row[1] then
+    return nil
+  end
+  return setmetatable({
+    id = id,
+    status = row[1],
+    queue = row[2] or 'default',
+    priority = row[3] or '5',
+    attempts = row[4] and tonumber(row[4]) or 0,
+    workflow = row[5],
+    command = row[6],
+    argv = row[7],
+    timeout_ms = row[8],
+    env = row[9],
+    cwd = row[10],
+    more = row[11],
+    hooks = row[12],
+    losses = row[13] and tonumber(row[13]) or 0,
+  }, JOB)
+end
+
+local function spec_of(array)
+  if not specs[array] then
+    local row = redis.call('HMGET', job_key(array), 'array_size', 'workflow', 'more', unpack(OF_ARRAY))
+    specs[array] = { size = tonumber(row[1]), workflow = row[2] or nil, more = row[3], fields = { unpack(row, 4, 3 + #OF_ARRAY) } }
+  end
+  return specs[array]
+end
 
 -- Fill in what a task has from its array, and which one it is.
-local function fill_in(id, row)
-  row.array = redis.call('HGET', job_key(id), 'array')
-  local array, place = string.match(row.array, '^(%S+) (%d+)$')
-  local spec = specs[array] or redis.call('HMGET', job_key(array), unpack(SPEC))
-  specs[array] = spec
-  local more = spec[6] and cjson.decode(spec[6]) or {}
+local function fill_in(task)
+  local array, place = string.match(task.array, '^(%S+) (%d+)$')
+  local spec = spec_of(array)
   local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
-  more.array = { id = array, index = tonumber(place), size = tonumber(spec[7]), value = value or nil }
-  more.workflow = spec[8] or nil
-  row[11] = cjson.encode(more)
-  for i = 1, 5 do
-    row[5 + i] = spec[i]
+  local more = spec.more and cjson.decode(spec.more) or {}
+  more.array = { id = array, index = tonumber(place), size = spec.size, value = value or nil }
+  more.workflow = spec.workflow
+  task.more = cjson.encode(more)
+  for i, field in ipairs(OF_ARRAY) do
+    task[field] = spec.fields[i]
   end
 end
 
 -- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
-function ROWS.with_array(id, row)
-  if has_hook(row[12], 'task') and not pcall(fill_in, id, row) then
-    quarantine(id)
+function ROWS.complete(job)
+  if has_hook(job.hooks, 'task') and not pcall(fill_in, job) then
+    quarantine(job.id)
   end
-  return row
+  return job
+end
+
+-- How many bytes the worker gets.
+function ROWS.size(job)
+  return #(job.command or '') + #(job.argv or '') + #(job.env or '') + #(job.cwd or '') + #(job.more or '')
 end
 
 -- Whether workers were lost with a job so often that it may be what kills them: twice, or once and this is its last
 -- attempt. Nothing else is claimed with it, nor run beside it, so that it takes no other job along.
-function ROWS.is_suspect(id, row)
-  local losses = tonumber(row[13] or 0) or 0
-  return losses > 1
-    or losses == 1 and (tonumber(row[4]) or 0) + 1 >= setmetatable({ id = id, hooks = row[12] }, JOB).max_attempts
+function ROWS.is_suspect(job)
+  return job.losses > 1 or job.losses == 1 and job.attempts + 1 >= job.max_attempts
 end
 
 -- What the worker is told beside the usual: JSON that Redis does not look into, the workflow, and whether it is a suspect.
-local function more_of(id, row)
-  local alone = ROWS.is_suspect(id, row)
-  if not (row[5] or alone) then
-    return row[11]
+local function more_of(job)
+  local alone = ROWS.is_suspect(job)
+  if not (job.workflow or alone) then
+    return job.more
   end
   local own = {}
-  own[#own + 1] = row[5] and '"workflow":"' .. row[5] .. '"' or nil
+  own[#own + 1] = job.workflow and '"workflow":"' .. job.workflow .. '"' or nil
   own[#own + 1] = alone and '"alone":true' or nil
-  return '{' .. table.concat(own, ',') .. (row[11] and ',' .. string.sub(row[11], 2) or '}')
+  return '{' .. table.concat(own, ',') .. (job.more and ',' .. string.sub(job.more, 2) or '}')
 end
 
--- What the worker gets of one claim; false where a field is unset. `row` is as it was before the claim.
-function ROWS.of_claim(id, fence, attempt, row)
-  return { id, fence, attempt, row[2] or 'default', row[6], row[7], row[8], row[9], row[10], more_of(id, row) }
+-- What the worker gets of one claim; false where a field is unset. `job` is as it was before the claim.
+function ROWS.of_claim(job, fence)
+  return { job.id, fence, job.attempts + 1, job.queue, job.command, job.argv, job.timeout_ms, job.env, job.cwd, more_of(job) }
 end
 
 end

@@ -145,8 +145,8 @@ end
 
 function HOOKS.workflow(job, from, to)
   local workflow = job.workflow
-  if not workflow then
-    return nil -- a claim
+  if not workflow or from and not TERMINAL[from] and not TERMINAL[to] then
+    return nil -- it is neither new, nor has it ended, nor does it run again
   end
   if not from then
     if job.final then
@@ -156,9 +156,7 @@ function HOOKS.workflow(job, from, to)
       return 'blocked'
     end
   elseif job.final then
-    if TERMINAL[from] or TERMINAL[to] then
-      stirred[workflow] = TERMINAL[to] and to ~= 'cancelled' and 'again' or stirred[workflow] or 'ended'
-    end
+    stirred[workflow] = TERMINAL[to] and to ~= 'cancelled' and 'again' or stirred[workflow] or 'ended'
   elseif TERMINAL[to] then
     stirred[workflow] = stirred[workflow] or 'ended'
     local key = workflow_key(workflow)
@@ -167,7 +165,7 @@ function HOOKS.workflow(job, from, to)
       redis.call('HSET', key, 'stopped_by', job.id)
       go_on_stopping(workflow, 0)
     end
-  elseif TERMINAL[from] then
+  else
     stirred[workflow] = 'again'
     resume_workflow(job) -- whoever had it run again: itself, one of its tasks, or a job that it depends on
   end

@@ -1,8 +1,9 @@
-"""A script or part says of which parts it uses a name, and takes no other name from outside.
+"""A script or part says of which parts it uses a name, and takes no other name from outside; its functions are short.
 
 fakeredis takes a misspelt name for nil, and so hides typos. A call of a function above its definition is found, too.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tests.lua_source import Source, read_library, read_scripts
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 LIBRARY = read_library(LUA)
+MOST_LINES = 40
+"""Of a function."""
 FILES = {f"lib/{name}": part for name, part in LIBRARY.items()} | read_scripts(LUA)
 
 
@@ -44,6 +47,27 @@ def test_no_name_stands_in_two_parts() -> None:
         for name in names_given(source.text):
             assert name not in owners, f"{name} stands in lib/{part} and in lib/{owners[name]}"
             owners[name] = part
+
+
+def functions_of(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the first line of each function, and how many lines it has: it ends at the first `end` of its own depth."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        depth = re.match(r"( *)(?!--).*\bfunction\b", line)
+        if depth and not re.search(r"\bend\b", line):
+            length = next(n for n, one in enumerate(lines[at:], 1) if re.match(depth[1] + r"end\b", one))
+            yield line.strip(), length
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_function_is_long(name: str) -> None:
+    long = {line: length for line, length in functions_of(FILES[name].text) if length > MOST_LINES}
+    assert not long, f"lua/{name}.lua: {long}"
+
+
+def test_the_lines_of_a_function_are_counted() -> None:
+    text = "local function a()\n  return 1\nend\n\ndo\n  local b = f(function()\n    if x then\n    end\n  end)\nend\n"
+    assert list(functions_of(text)) == [("local function a()", 3), ("local b = f(function()", 4)]
 
 
 PARTS = {

@@ -86,7 +86,11 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
         Edit("lib/submissions.lua", "  return { 'REPEATED', first, size, workflow }", "  return nil"),
     ),
     # Who asks again gets other jobs, and nobody runs the first ones.
-    "claim-answered-anew": (Edit("lib/claims.lua", "  if last == request and held ~= '' then", "  if false then"),),
+    "claim-answered-anew": (
+        Edit(
+            "lib/claims.lua", "  elseif last.request == asked.request and last.claims ~= '' then", "  elseif false then"
+        ),
+    ),
     # One more than the key allows.
     "slot-too-many": (
         Edit("lib/slots.lua", "return about_key(name).limit - redis", "return about_key(name).limit + 1 - redis"),
