@@ -1,6 +1,6 @@
 """The OpenAPI document: exactly what the server accepts and returns, including errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -11,31 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from api import problems
-from api.auth.callers import declared
-from api.worker_calls import bodies
+from api.auth.callers import ScopedRoute, declared
 from workron import __version__
-from workron.specs.api_key import NewApiKey
-from workron.specs.bulk_action import NewBulkAction
-from workron.specs.job import NewJob
-from workron.specs.schedule import NewSchedule
-from workron.specs.workflow import (
-    Cancel,
-    DrainTime,
-    MoreJobs,
-    NewJobs,
-    NewWorkflow,
-    QueueChange,
-    Steering,
-)
 
 Responses = dict[int | str, dict[str, Any]]
 
-_BODIES: Final = (
-    *(NewJob, NewJobs, NewWorkflow, MoreJobs, NewSchedule, QueueChange, Steering, Cancel, DrainTime, NewBulkAction),
-    NewApiKey,
-    *(bodies.NewClaims, bodies.NewExchange, bodies.NewHeartbeats, bodies.NewOutputs, bodies.NewWorker),
-    *(bodies.Report, bodies.FailureReport, bodies.MaybeFenced, bodies.JobBeat),
-)
 _REF: Final = "#/components/schemas/{model}"
 _EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)
 _DESCRIPTION: Final = """\
@@ -117,7 +97,7 @@ class DocumentedApi(FastAPI):
     def _document(self) -> dict[str, Any]:
         document = get_openapi(title=self.title, version=self.version, description=self.description, routes=self.routes)
         components = document["components"]
-        components["schemas"] = _component_schemas(components.get("schemas", {}))
+        components["schemas"] = _component_schemas(components.get("schemas", {}), self._bodies())
         for operations in document["paths"].values():
             for operation in operations.values():
                 _drop_default_errors(operation)
@@ -128,11 +108,16 @@ class DocumentedApi(FastAPI):
             components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         return document
 
+    def _bodies(self) -> Iterable[type[BaseModel]]:
+        """Return the models of all bodies, each once."""
+        routes = (route for route in self.routes if isinstance(route, ScopedRoute))
+        return dict.fromkeys(route.takes for route in routes if route.takes is not None)
 
-def _component_schemas(answered: Mapping[str, Any]) -> dict[str, Any]:
+
+def _component_schemas(answered: Mapping[str, Any], bodies: Iterable[type[BaseModel]]) -> dict[str, Any]:
     """Add the schemas of bodies and problems to the response schemas that FastAPI collected."""
     _, added = models_json_schema(
-        [(model, "validation") for model in _BODIES] + [(Problem, "serialization")], ref_template=_REF
+        [(model, "validation") for model in bodies] + [(Problem, "serialization")], ref_template=_REF
     )
     schemas = {name: schema for name, schema in answered.items() if "ValidationError" not in name}
     schemas.update(added["$defs"])

@@ -1,17 +1,18 @@
 """The caller of a request: the rights of its API key, and the scopes of routes.
 
-A route declares its scopes once, in `openapi_extra=needs(…)`: `ScopedRoute` rejects callers without any of them, and
-the OpenAPI document shows them. A route without a declaration is an error.
+A route declares its scopes once: `ScopedRoute` rejects callers without any of them, and the OpenAPI document
+shows them.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -111,11 +112,6 @@ def note_targets(request: Request, *targets: str) -> None:
     asked.targets += targets
 
 
-def needs(*scopes: models.Scope) -> dict[str, Any]:
-    """Declare that a route requires one of these scopes; without scopes it requires no key."""
-    return {_DECLARED: [scope.value for scope in scopes]}
-
-
 def declared(operation: Mapping[str, Any]) -> list[str]:
     """Return the scopes that an operation of the OpenAPI document declares."""
     scopes: list[str] = operation[_DECLARED]
@@ -123,13 +119,25 @@ def declared(operation: Mapping[str, Any]) -> list[str]:
 
 
 class ScopedRoute(APIRoute):
-    """A route that rejects callers without any of its scopes before it reads the body."""
+    """A route that rejects callers without any of its scopes before it reads the body.
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        if _DECLARED not in (self.openapi_extra or {}):
-            raise TypeError(f"{path}: a route declares its scopes with openapi_extra=needs(…)")
-        self._scopes = frozenset(models.Scope(scope) for scope in declared(self.openapi_extra or {}))
+    A route without scopes requires no key.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        scopes: Sequence[models.Scope],
+        takes: type[BaseModel] | None = None,
+        openapi_extra: Mapping[str, Any],
+        **options: Any,
+    ) -> None:
+        super().__init__(path, endpoint, openapi_extra={_DECLARED: [*scopes], **openapi_extra}, **options)
+        self.takes: Final = takes
+        """The model of the body, which the route itself parses."""
+        self._scopes = frozenset(scopes)
         changes = not (self.methods or set()).isdisjoint(_CHANGES)
         self._by_people = changes and not self._scopes.isdisjoint(_BY_PEOPLE)
         self._by_workers = WORK in self._scopes

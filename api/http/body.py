@@ -56,11 +56,16 @@ async def optional(model: type[Model], request: Request, limit: int) -> Model:
     return await parse_many(model, raw)
 
 
+async def json_bytes(request: Request, limit: int) -> bytes:
+    """Return the JSON body unparsed."""
+    require_json(request)
+    return await read(request, limit)
+
+
 async def required(model: type[Model], request: Request, limit: int) -> Model:
     """Return the JSON body as a model."""
-    require_json(request)
     is_list = not LISTS.isdisjoint(model.model_fields)
-    return await parse_many(model, await read(request, limit if is_list else min(limit, MOST_OF_ONE)))
+    return await parse_many(model, await json_bytes(request, limit if is_list else min(limit, MOST_OF_ONE)))
 
 
 def parse(model: type[Model], body: bytes) -> Model:

@@ -1,46 +1,41 @@
 """Bulk actions: cancel, retry, delete or move all matching jobs."""
 
 import hashlib
+from typing import Annotated
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api.auth.callers import READ, SUBMIT, caller_of, note_targets
 from api.context import context_of
 from api.http import body, idempotency
 from api.http.large import LARGE, in_thread
+from api.http.paths import ActionId
+from api.operations import JsonBody, Operations
 from workron import ids
 from workron.errors import NotFound
 from workron.models import Idempotency
 from workron.models.actions import Action
 from workron.specs.bulk_action import NewBulkAction
 
-router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
+router = Operations("jobs")
 
 
-@router.post(
-    "/jobs/actions",
-    operation_id="order_action",
-    status_code=202,
-    response_model=schemas.BulkAction,
-    responses=openapi.answers(
-        {},
-        problems.IDEMPOTENCY_CONFLICT,
-        problems.TOO_LARGE,
-        problems.UNSUPPORTED_MEDIA_TYPE,
-        problems.VALIDATION,
-        problems.STORE_UNAVAILABLE,
-    ),
-    openapi_extra=needs(SUBMIT) | openapi.body(NewBulkAction) | idempotency.PARAMETER,
+@router.operation(
+    "POST /jobs/actions",
+    SUBMIT,
+    schemas.BulkAction,
+    problems.IDEMPOTENCY_CONFLICT,
+    status=202,
+    extra=idempotency.PARAMETER,
 )
-async def order_action(request: Request) -> Response:
+async def order_action(
+    request: Request, raw: Annotated[bytes, JsonBody(NewBulkAction, most=body.MOST_OF_ONE)]
+) -> Response:
     """Cancel, retry, delete or move all matching jobs in the background; `GET` its id for the progress."""
     context = context_of(request)
-    body.require_json(request)
-    raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
     new = await body.parse_many(NewBulkAction, raw)
     caller = caller_of(request)
     if new.filter.queue is None:
@@ -53,13 +48,7 @@ async def order_action(request: Request) -> Response:
     return schemas.json_response(document, 202)
 
 
-@router.get(
-    "/jobs/actions",
-    operation_id="list_actions",
-    response_model=schemas.ActionList,
-    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ),
-)
+@router.operation("GET /jobs/actions", READ, schemas.ActionList)
 async def list_actions(request: Request) -> Response:
     """List the latest 100 bulk actions, newest first; they are kept for a week."""
     actions = await context_of(request).store.actions.list()
@@ -67,27 +56,15 @@ async def list_actions(request: Request) -> Response:
     return schemas.json_response({"data": list(map(schemas.action_document, shown))})
 
 
-@router.get(
-    "/jobs/actions/{action_id}",
-    operation_id="get_action",
-    response_model=schemas.BulkAction,
-    responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ),
-)
-async def get_action(request: Request, action_id: str) -> Response:
+@router.operation("GET /jobs/actions/{action_id}", READ, schemas.BulkAction)
+async def get_action(request: Request, action_id: ActionId) -> Response:
     """Return a bulk action with its progress."""
     action = await _visible(request, action_id)
     return schemas.json_response(schemas.action_document(action))
 
 
-@router.post(
-    "/jobs/actions/{action_id}/abort",
-    operation_id="abort_action",
-    response_model=schemas.BulkAction,
-    responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(SUBMIT),
-)
-async def abort_action(request: Request, action_id: str) -> Response:
+@router.operation("POST /jobs/actions/{action_id}/abort", SUBMIT, schemas.BulkAction, problems.CONFLICT)
+async def abort_action(request: Request, action_id: ActionId) -> Response:
     """Abort a bulk action; completed changes stay."""
     await _visible(request, action_id)
     action = await context_of(request).store.actions.abort(action_id)
@@ -103,11 +80,10 @@ def _id_of(once: Idempotency | None) -> str:
 
 async def _visible(request: Request, action_id: str) -> Action:
     """Return a bulk action if it concerns the caller's queues."""
-    if ids.is_id(action_id):
-        action = await context_of(request).store.actions.get(action_id)
-        if _sees(request, action):
-            return action
-    raise NotFound("action", action_id)
+    action = await context_of(request).store.actions.get(action_id)
+    if not _sees(request, action):
+        raise NotFound("action", action_id)
+    return action
 
 
 def _sees(request: Request, action: Action) -> bool:

@@ -6,24 +6,24 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import WORK, ScopedRoute, caller_of, confirm, needs
+from api.auth.callers import WORK, caller_of, confirm
 from api.context import Context, client_left, context_of
-from api.http import body
 from api.http.queries import StrictQuery, WaitSeconds
+from api.operations import Operations
 from api.worker_calls import bodies, documents
 from api.worker_calls.parking import Waiter
 from workron.models import DEFAULT_QUEUE, Claim, Outcome, Reason, Result
 from workron.runtime.async_tools import end
 from workron.specs.fields import QueueName
 
-router = APIRouter(route_class=ScopedRoute, tags=["work"])
+router = Operations("work")
 
 _PREFERRED_WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\b", re.IGNORECASE)
 _PREFER: Final[dict[str, Any]] = {
@@ -37,8 +37,6 @@ _PREFER: Final[dict[str, Any]] = {
         }
     ]
 }
-_FAILURES: Final = (problems.NOT_FOUND, problems.VALIDATION, problems.STORE_UNAVAILABLE)
-_BODY_FAILURES: Final = (problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE, *_FAILURES)
 
 
 class NextQuery(StrictQuery):
@@ -57,17 +55,10 @@ class CancelsQuery(StrictQuery):
     wait: WaitSeconds | None = None
 
 
-@router.post(
-    "/claims",
-    operation_id="claim_jobs",
-    response_model=documents.ClaimList,
-    responses=openapi.answers({}, *_BODY_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.NewClaims) | _PREFER,
-)
-async def claim_jobs(request: Request) -> Response:
+@router.operation("POST /claims", WORK, documents.ClaimList, problems.NOT_FOUND, extra=_PREFER)
+async def claim_jobs(request: Request, asked: bodies.NewClaims) -> Response:
     """Claim jobs, with `wait` as soon as any are available; the list is empty if there are none."""
     context = context_of(request)
-    asked = await body.required(bodies.NewClaims, request, context.settings.max_body)
     queue_rights.use_queues(caller_of(request), asked.queues)
     await queue_rights.speak_for(context.store, caller_of(request), asked.worker_id)
     wait_s = _wait(request, asked.wait)
@@ -77,12 +68,14 @@ async def claim_jobs(request: Request) -> Response:
     return schemas.json_response({"data": documents})
 
 
-@router.get(
-    "/jobs/next",
-    operation_id="next_job",
-    response_model=documents.Claim,
-    responses=openapi.answers({204: {"description": "No job is available"}}, problems.METHOD_NOT_ALLOWED, *_FAILURES),
-    openapi_extra=needs(WORK) | _PREFER,
+@router.operation(
+    "GET /jobs/next",
+    WORK,
+    documents.Claim,
+    problems.METHOD_NOT_ALLOWED,
+    problems.NOT_FOUND,
+    responses={204: {"description": "No job is available"}},
+    extra=_PREFER,
 )
 async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Response:
     """Claim one job, with `wait` as soon as one is available."""
@@ -98,13 +91,7 @@ async def next_job(request: Request, query: Annotated[NextQuery, Query()]) -> Re
     return schemas.json_response(documents[0], headers=headers) if documents else Response(None, 204, headers)
 
 
-@router.get(
-    "/cancels",
-    operation_id="list_cancels",
-    response_model=documents.Cancels,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK),
-)
+@router.operation("GET /cancels", WORK, documents.Cancels, problems.NOT_FOUND)
 async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]) -> Response:
     """Return the jobs that a worker has to stop, as soon as there are any; heartbeats report them too, later."""
     context = context_of(request)

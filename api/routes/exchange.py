@@ -4,46 +4,32 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import WORK, ScopedRoute, caller_of, needs
+from api.auth.callers import WORK, caller_of
 from api.context import context_of
-from api.http import body
+from api.operations import Operations
 from api.worker_calls import bodies, documents
 from workron.models import Beat, Claimed, ClaimRequest, Finished, Verdict
 from workron.models.exchange import Exchanged, Kept
 from workron.models.workers import WorkerState
 
-router = APIRouter(route_class=ScopedRoute, tags=["work"])
+router = Operations("work")
 
 REGISTERED_MS: Final = 90_000
 """Minimum silence after which a registered worker counts as lost: its heartbeat interval is unknown."""
-_FAILURES: Final = (
-    problems.TOO_LARGE,
-    problems.UNSUPPORTED_MEDIA_TYPE,
-    problems.VALIDATION,
-    problems.STORE_UNAVAILABLE,
-)
 
 
-@router.post(
-    "/exchange",
-    operation_id="exchange",
-    response_model=documents.Exchange,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.NewExchange),
-)
-async def exchange(request: Request) -> Response:
+@router.operation("POST /exchange", WORK, documents.Exchange, problems.NOT_FOUND)
+async def exchange(request: Request, sent: bodies.NewExchange) -> Response:
     """Report results, release claims and claim more jobs in one call; it does not wait.
 
     It is safe to repeat: results are identified by their fence, claims by `request_id`.
     """
     context = context_of(request)
-    sent = await body.required(bodies.NewExchange, request, context.settings.max_body)
     caller = caller_of(request)
     queue_rights.use_queues(caller, sent.claim.queues if sent.claim is not None else ())
     await queue_rights.speak_for(context.store, caller, sent.worker_id)
@@ -72,17 +58,10 @@ async def exchange(request: Request) -> Response:
     return schemas.json_response(documents.exchange_document(fences, exchanged, context.store.policy.lease_ms))
 
 
-@router.post(
-    "/heartbeats",
-    operation_id="heartbeat",
-    response_model=documents.Beats,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.NewHeartbeats),
-)
-async def heartbeat(request: Request) -> Response:
+@router.operation("POST /heartbeats", WORK, documents.Beats, problems.NOT_FOUND)
+async def heartbeat(request: Request, sent: bodies.NewHeartbeats) -> Response:
     """Send a worker's heartbeat: renew the leases of all its attempts and return those to stop."""
     context = context_of(request)
-    sent = await body.required(bodies.NewHeartbeats, request, context.settings.max_body)
     caller = caller_of(request)
     info = sent.worker.to_info(_now_ms())
     if caller.queues is not None and "queues" not in sent.worker.model_fields_set:
@@ -98,17 +77,10 @@ async def heartbeat(request: Request) -> Response:
     return schemas.json_response(documents.beats_document(held, beats, context.store.policy.lease_ms))
 
 
-@router.post(
-    "/outputs",
-    operation_id="write_outputs",
-    response_model=documents.Outputs,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.NewOutputs),
-)
-async def write_outputs(request: Request) -> Response:
+@router.operation("POST /outputs", WORK, documents.Outputs)
+async def write_outputs(request: Request, sent: bodies.NewOutputs) -> Response:
     """Store output of many attempts."""
     context = context_of(request)
-    sent = await body.required(bodies.NewOutputs, request, context.settings.max_body)
     unseen = await queue_rights.unseen(request, context.store, [one.id for one in sent.data])
     patches = [(one.id, one.fence, one.to_patch()) for one in sent.data if one.id not in unseen]
     kept = iter(await context.store.attempts.write_output(patches) if patches else [])
@@ -117,18 +89,10 @@ async def write_outputs(request: Request) -> Response:
     return schemas.json_response({"data": data})
 
 
-@router.post(
-    "/workers/register",
-    operation_id="register_worker",
-    status_code=201,
-    response_model=schemas.Worker,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.NewWorker),
-)
-async def register_worker(request: Request) -> Response:
+@router.operation("POST /workers/register", WORK, schemas.Worker, problems.NOT_FOUND, status=201)
+async def register_worker(request: Request, sent: bodies.NewWorker) -> Response:
     """Register a worker. It must then send heartbeats to `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
-    sent = await body.required(bodies.NewWorker, request, context.settings.max_body)
     info, caller = sent.to_info(_now_ms()), caller_of(request)
     if caller.queues is not None:  # it does not say which it serves
         info = replace(info, queues=tuple(sorted(caller.queues)))
@@ -138,13 +102,7 @@ async def register_worker(request: Request) -> Response:
     return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
 
 
-@router.post(
-    "/workers/{worker_id}/heartbeat",
-    operation_id="heartbeat_worker",
-    response_model=schemas.Worker,
-    responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(WORK),
-)
+@router.operation("POST /workers/{worker_id}/heartbeat", WORK, schemas.Worker)
 async def heartbeat_worker(request: Request, worker_id: str) -> Response:
     """Send the heartbeat of a registered worker; 404: it is unknown (or forgotten) and must register."""
     context = context_of(request)

@@ -3,20 +3,20 @@
 import re
 from typing import Annotated, Any, Final, Self
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import READ, SUBMIT, WORK, ScopedRoute, caller_of, needs
+from api.auth.callers import READ, SUBMIT, WORK, caller_of
 from api.context import context_of
-from api.http import body
+from api.http.paths import JobId
 from api.http.queries import StrictQuery, WaitSeconds
+from api.operations import OPTIONAL, Operations
 from api.routes.output_stream import FollowedEvents, FollowedOutput, Follower, StoredOutput
 from api.worker_calls import documents
-from workron import ids
 from workron.errors import InvalidRequest, NotFound
 from workron.models import Cancelled, JobFilter, Position, Status, output_stream
 from workron.models.job_fields import QUEUE_PATTERN
@@ -25,10 +25,7 @@ from workron.specs.fields import ID_PATTERN
 from workron.specs.job_fields import Tag
 from workron.specs.workflow import Cancel, Steering
 
-router = APIRouter(route_class=ScopedRoute, tags=["jobs"])
-
-_FAILURES: Final = (problems.VALIDATION, problems.STORE_UNAVAILABLE)
-
+router = Operations("jobs")
 
 _METADATA: Final = "metadata."
 
@@ -88,13 +85,7 @@ class OutputQuery(StrictQuery):
     """With `follow`, instead of `offset`: the `id` of the event to continue after; `0:0`: all stored output."""
 
 
-@router.get(
-    "/jobs",
-    operation_id="list_jobs",
-    response_model=schemas.JobPage,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(READ),
-)
+@router.operation("GET /jobs", READ, schemas.JobPage)
 async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
     """List jobs, newest first.
 
@@ -109,17 +100,11 @@ async def list_jobs(request: Request, query: Annotated[ListQuery, Query()]) -> R
     return schemas.json_response(schemas.list_document(map(schemas.job_document, page.jobs), page.next_cursor))
 
 
-@router.get(
-    "/jobs/{job_id}",
-    operation_id="get_job",
-    response_model=schemas.Job,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(READ),
-)
-async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Query()]) -> Response:
+@router.operation("GET /jobs/{job_id}", READ, schemas.Job)
+async def get_job(request: Request, job_id: JobId, query: Annotated[WaitQuery, Query()]) -> Response:
     """Return a job, with `wait` once it has ended."""
     context = context_of(request)
-    job = await context.store.job(_checked(job_id))
+    job = await context.store.job(job_id)
     if query.wait and not job.status.terminal and caller_of(request).sees(job.queue):
         job = await context.while_wanted(request, context.store.wait(job_id, query.wait)) or job
     if not caller_of(request).sees(job.queue):  # it may have been moved meanwhile
@@ -127,32 +112,26 @@ async def get_job(request: Request, job_id: str, query: Annotated[WaitQuery, Que
     return schemas.json_response(schemas.job_document(job))
 
 
-@router.get(
-    "/jobs/{job_id}/output",
-    operation_id="get_output",
-    response_class=Response,
-    responses=openapi.answers(
-        {
-            200: {
-                "description": "Output of the latest attempt; one line marks a dropped middle part",
-                "content": {
-                    "text/plain": {"schema": {"type": "string"}},
-                    output_stream.CONTENT_TYPE: {"schema": {"type": "string"}},
-                },
-                "headers": {
-                    "X-Workron-Output-Total": {
-                        "description": "Bytes written so far; not sent with `follow`",
-                        "schema": {"type": "integer", "minimum": 0},
-                    }
-                },
-            }
-        },
-        problems.NOT_FOUND,
-        *_FAILURES,
-    ),
-    openapi_extra=needs(READ),
+@router.operation(
+    "GET /jobs/{job_id}/output",
+    READ,
+    responses={
+        200: {
+            "description": "Output of the latest attempt; one line marks a dropped middle part",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                output_stream.CONTENT_TYPE: {"schema": {"type": "string"}},
+            },
+            "headers": {
+                "X-Workron-Output-Total": {
+                    "description": "Bytes written so far; not sent with `follow`",
+                    "schema": {"type": "integer", "minimum": 0},
+                }
+            },
+        }
+    },
 )
-async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
+async def get_output(request: Request, job_id: JobId, query: Annotated[OutputQuery, Query()]) -> Response:
     """Return a job's output, with `follow` as it is written; it is complete once the job has ended.
 
     With `follow` and `Accept: text/event-stream` it is sent as events. The `id` of each is the position after it:
@@ -161,7 +140,7 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     last event, missing in a broken stream. In plain text the end looks like a broken stream.
     """
     context = context_of(request)
-    await queue_rights.see_jobs(request, context.store, _checked(job_id))
+    await queue_rights.see_jobs(request, context.store, job_id)
     output = await context.store.output(job_id)
     if not query.follow or request.scope.get("workron.head"):
         return StoredOutput(output, query.offset)
@@ -170,104 +149,71 @@ async def get_output(request: Request, job_id: str, query: Annotated[OutputQuery
     return (FollowedEvents if output_stream.CONTENT_TYPE in wanted.lower() else FollowedOutput)(context, follower)
 
 
-@router.get(
-    "/jobs/{job_id}/parents",
-    operation_id="get_parents",
-    response_model=documents.ParentList,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(READ, WORK),
-)
-async def get_parents(request: Request, job_id: str) -> Response:
+@router.operation("GET /jobs/{job_id}/parents", (READ, WORK), documents.ParentList)
+async def get_parents(request: Request, job_id: JobId) -> Response:
     """Return the final status and results of the job's dependencies (at most 4 MiB of results)."""
     store = context_of(request).store
-    await queue_rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, job_id)
     parents = await store.attempts.parents(job_id)
     return schemas.json_response({"data": list(map(documents.parent_document, parents))})
 
 
-@router.get(
-    "/jobs/{job_id}/explain",
-    operation_id="explain_job",
-    response_model=schemas.Explanation,
-    responses=openapi.answers({}, problems.NOT_FOUND, *_FAILURES),
-    openapi_extra=needs(READ),
-)
-async def explain_job(request: Request, job_id: str) -> Response:
+@router.operation("GET /jobs/{job_id}/explain", READ, schemas.Explanation)
+async def explain_job(request: Request, job_id: JobId) -> Response:
     """Explain in one sentence why a job has its status, and what must happen next."""
     store = context_of(request).store
-    await queue_rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, job_id)
     explanation = await store.explain(job_id)
     return schemas.json_response(schemas.explanation_document(explanation))
 
 
-_ACTION_FAILURES: Final = (
-    problems.NOT_FOUND,
+@router.operation(
+    "POST /jobs/{job_id}/cancel",
+    SUBMIT,
+    schemas.Job,
     problems.CONFLICT,
     problems.UNIQUE_CONFLICT,
-    problems.TOO_LARGE,
-    problems.UNSUPPORTED_MEDIA_TYPE,
-    *_FAILURES,
+    responses={202: {"description": "The running command is being stopped", "model": schemas.Job}},
 )
-
-
-@router.post(
-    "/jobs/{job_id}/cancel",
-    operation_id="cancel_job",
-    response_model=schemas.Job,
-    responses=openapi.answers(
-        {202: {"description": "The running command is being stopped", "model": schemas.Job}}, *_ACTION_FAILURES
-    ),
-    openapi_extra=needs(SUBMIT) | openapi.body(Cancel, required=False),
-)
-async def cancel_job(request: Request, job_id: str) -> Response:
+async def cancel_job(request: Request, job_id: JobId, sent: Annotated[Cancel, OPTIONAL]) -> Response:
     """Cancel a job: immediately if it is waiting, by stopping its command if it is running."""
     store = context_of(request).store
-    steering = await body.optional(Cancel, request, context_of(request).settings.max_body)
-    await queue_rights.see_jobs(request, store, _checked(job_id))
-    if steering.cascade:
+    await queue_rights.see_jobs(request, store, job_id)
+    if sent.cascade:
         queue_rights.use_all_queues(caller_of(request), "cascade includes jobs of any queue")
-    if (indexes := steering.indexes()) is not None:
+    if (indexes := sent.indexes()) is not None:
         counted = await store.cancel_tasks(job_id, indexes)
         cancelled = Cancelled.CANCELLING if "cancelling" in counted else Cancelled.CANCELLED
     else:
-        cancelled = await store.cancel(job_id, steering.run, cascade=steering.cascade)
+        cancelled = await store.cancel(job_id, sent.run, cascade=sent.cascade)
     document = schemas.job_document(await store.job(job_id))
     return schemas.json_response(document, 202 if cancelled is Cancelled.CANCELLING else 200)
 
 
-@router.post(
-    "/jobs/{job_id}/retry",
-    operation_id="retry_job",
-    response_model=schemas.Job,
-    responses=openapi.answers({}, *_ACTION_FAILURES),
-    openapi_extra=needs(SUBMIT) | openapi.body(Steering, required=False),
-)
-async def retry_job(request: Request, job_id: str) -> Response:
+@router.operation("POST /jobs/{job_id}/retry", SUBMIT, schemas.Job, problems.CONFLICT, problems.UNIQUE_CONFLICT)
+async def retry_job(request: Request, job_id: JobId, sent: Annotated[Steering, OPTIONAL]) -> Response:
     """Start a new run of a failed, cancelled or skipped job."""
     store = context_of(request).store
-    steering = await _steering(request)
-    await queue_rights.see_jobs(request, store, _checked(job_id))
-    if (indexes := steering.indexes()) is not None:
+    await queue_rights.see_jobs(request, store, job_id)
+    if (indexes := sent.indexes()) is not None:
         await store.retry_tasks(job_id, indexes)
     else:
-        await store.retry(job_id, steering.run)
+        await store.retry(job_id, sent.run)
     return schemas.json_response(schemas.job_document(await store.job(job_id)))
 
 
-@router.delete(
-    "/jobs/{job_id}",
-    operation_id="delete_job",
-    status_code=204,
-    response_class=Response,
-    responses=openapi.answers(
-        {204: {"description": "The job is deleted"}}, problems.NOT_FOUND, problems.CONFLICT, *_FAILURES
-    ),
-    openapi_extra=needs(SUBMIT),
+@router.operation(
+    "DELETE /jobs/{job_id}",
+    SUBMIT,
+    None,
+    problems.CONFLICT,
+    status=204,
+    responses={204: {"description": "The job is deleted"}},
 )
-async def delete_job(request: Request, job_id: str) -> Response:
+async def delete_job(request: Request, job_id: JobId) -> Response:
     """Delete a job that has ended, with its output; an array with its tasks."""
     store = context_of(request).store
-    await queue_rights.see_jobs(request, store, _checked(job_id))
+    await queue_rights.see_jobs(request, store, job_id)
     await store.delete(job_id)
     return Response(status_code=204)
 
@@ -279,13 +225,3 @@ def _position(request: Request, query: OutputQuery) -> Position | None:
         raise InvalidRequest("Last-Event-ID is not the id of an event of this stream", field="Last-Event-ID")
     text = last or query.position
     return Position(*map(int, text.split(":"))) if text else None
-
-
-async def _steering(request: Request) -> Steering:
-    return await body.optional(Steering, request, context_of(request).settings.max_body)
-
-
-def _checked(job_id: str) -> str:
-    if not ids.is_id(job_id):
-        raise NotFound("job", job_id)
-    return job_id

@@ -3,33 +3,26 @@
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import WORK, ScopedRoute, needs
+from api.auth.callers import WORK
 from api.context import Context, context_of
 from api.http import body
+from api.http.paths import JobId
 from api.http.queries import StrictQuery
+from api.operations import OF_BODIES, OPTIONAL, Operations
 from api.worker_calls import bodies, documents
-from workron import ids
 from workron.errors import Conflict, LeaseLost, NotFound, NotRunning, StoreFull
 from workron.models import Beat, Finished, Outcome, OutputPatch, Result, Status, Unfenced, Verdict
 from workron.models.exchange import Kept
 
-router = APIRouter(route_class=ScopedRoute, tags=["work"])
+router = Operations("work")
 
-_FAILURES: Final = (
-    problems.NOT_FOUND,
-    problems.NOT_RUNNING,
-    problems.LEASE_LOST,
-    problems.TOO_LARGE,
-    problems.UNSUPPORTED_MEDIA_TYPE,
-    problems.VALIDATION,
-    problems.STORE_UNAVAILABLE,
-)
+_NOT_HELD: Final = (problems.NOT_RUNNING, problems.LEASE_LOST)
 
 
 class OutputQuery(StrictQuery):
@@ -40,18 +33,11 @@ class OutputQuery(StrictQuery):
     """Total of bytes written so far; by default the end of these bytes."""
 
 
-@router.post(
-    "/jobs/{job_id}/heartbeat",
-    operation_id="heartbeat_job",
-    response_model=documents.AttemptBeat,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.JobBeat, required=False),
-)
-async def heartbeat_job(request: Request, job_id: str) -> Response:
+@router.operation("POST /jobs/{job_id}/heartbeat", WORK, documents.AttemptBeat, *_NOT_HELD)
+async def heartbeat_job(request: Request, job_id: JobId, sent: Annotated[bodies.JobBeat, OPTIONAL]) -> Response:
     """Renew the lease of one attempt, report its progress, and return whether to stop it."""
     context = context_of(request)
-    sent = await body.optional(bodies.JobBeat, request, context.settings.max_body)
-    fence = _meant(context, job_id, sent)
+    fence = bodies.fence_of(sent.fence, context.settings.unfenced)
     await queue_rights.see_jobs(request, context.store, job_id)
     beat = await context.store.attempts.beat(job_id, fence)
     if beat is not Beat.LOST and sent.begins and sent.fence is not None:
@@ -67,45 +53,23 @@ async def heartbeat_job(request: Request, job_id: str) -> Response:
     return schemas.json_response(answer)
 
 
-@router.post(
-    "/jobs/{job_id}/done",
-    operation_id="finish_job",
-    response_model=documents.Ended,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.Report, required=False),
-)
-async def finish_job(request: Request, job_id: str) -> Response:
+@router.operation("POST /jobs/{job_id}/done", WORK, documents.Ended, *_NOT_HELD)
+async def finish_job(request: Request, job_id: JobId, sent: Annotated[bodies.Report, OPTIONAL]) -> Response:
     """Report that an attempt succeeded. A repeat returns what was recorded."""
-    context = context_of(request)
-    report = await body.optional(bodies.Report, request, context.settings.max_body)
-    return await _finish(request, job_id, report, report.success())
+    return await _finish(request, job_id, sent, sent.success())
 
 
-@router.post(
-    "/jobs/{job_id}/fail",
-    operation_id="fail_job",
-    response_model=documents.Ended,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.FailureReport, required=False),
-)
-async def fail_job(request: Request, job_id: str) -> Response:
+@router.operation("POST /jobs/{job_id}/fail", WORK, documents.Ended, *_NOT_HELD)
+async def fail_job(request: Request, job_id: JobId, sent: Annotated[bodies.FailureReport, OPTIONAL]) -> Response:
     """Report that an attempt failed; the scheduler decides whether to retry. A repeat changes nothing."""
-    context = context_of(request)
-    report = await body.optional(bodies.FailureReport, request, context.settings.max_body)
-    return await _finish(request, job_id, report, report.failure())
+    return await _finish(request, job_id, sent, sent.failure())
 
 
-@router.post(
-    "/jobs/{job_id}/release",
-    operation_id="release_job",
-    response_model=documents.Released,
-    responses=openapi.answers({}, *_FAILURES),
-    openapi_extra=needs(WORK) | openapi.body(bodies.MaybeFenced, required=False),
-)
-async def release_job(request: Request, job_id: str) -> Response:
+@router.operation("POST /jobs/{job_id}/release", WORK, documents.Released, *_NOT_HELD)
+async def release_job(request: Request, job_id: JobId, sent: Annotated[bodies.MaybeFenced, OPTIONAL]) -> Response:
     """Release an unfinished attempt: the job returns to the head of its queue, and the attempt does not count."""
     context = context_of(request)
-    fence = await _fence(request, context, job_id)
+    fence = bodies.fence_of(sent.fence, context.settings.unfenced)
     await queue_rights.see_jobs(request, context.store, job_id)
     [status] = await context.store.attempts.release([(job_id, fence)])
     if status is None:
@@ -121,22 +85,22 @@ _RAW_BODY: Final[dict[str, Any]] = {
 }
 
 
-@router.post(
-    "/jobs/{job_id}/output",
-    operation_id="write_output",
-    status_code=204,
-    responses=openapi.answers(
-        {204: {"description": "Stored"}},
-        *_FAILURES,
-        problems.STORE_FULL,
-    ),
-    openapi_extra=needs(WORK) | _RAW_BODY,
+@router.operation(
+    "POST /jobs/{job_id}/output",
+    WORK,
+    None,
+    *_NOT_HELD,
+    *OF_BODIES,
+    problems.STORE_FULL,
+    status=204,
+    responses={204: {"description": "Stored"}},
+    extra=_RAW_BODY,
 )
-async def write_output(request: Request, job_id: str, query: Annotated[OutputQuery, Query()]) -> Response:
+async def write_output(request: Request, job_id: JobId, query: Annotated[OutputQuery, Query()]) -> Response:
     """Store output of an attempt: the bytes of the body, of any content type."""
     context = context_of(request)
     patch = bodies.output_patch(query.offset, await body.read(request, bodies.STORED), query.total)
-    await queue_rights.see_jobs(request, context.store, _checked(job_id))
+    await queue_rights.see_jobs(request, context.store, job_id)
     [kept] = await context.store.attempts.write_output([(job_id, query.fence, patch)])
     if kept is Kept.LOST:
         raise await _why_lost(context, job_id, query.fence)
@@ -147,7 +111,7 @@ async def write_output(request: Request, job_id: str, query: Annotated[OutputQue
 
 async def _finish(request: Request, job_id: str, report: bodies.Report, outcome: Outcome) -> Response:
     context = context_of(request)
-    await queue_rights.see_jobs(request, context.store, _checked(job_id))
+    await queue_rights.see_jobs(request, context.store, job_id)
     fence = bodies.fence_of(report.fence, context.settings.unfenced)
     patch = report.output.to_patch() if report.output else None
     exchanged = await context.parking.source.exchange("", [Result(job_id, fence, outcome, patch)], None)
@@ -155,21 +119,6 @@ async def _finish(request: Request, job_id: str, report: bodies.Report, outcome:
     if finished.verdict not in (Verdict.ACCEPTED, Verdict.RECORDED):
         raise _refusal(finished, fence)
     return schemas.json_response(documents.ended_document(finished))
-
-
-async def _fence(request: Request, context: Context, job_id: str) -> int | Unfenced:
-    return _meant(context, job_id, await body.optional(bodies.MaybeFenced, request, context.settings.max_body))
-
-
-def _meant(context: Context, job_id: str, meant: bodies.MaybeFenced) -> int | Unfenced:
-    _checked(job_id)
-    return bodies.fence_of(meant.fence, context.settings.unfenced)
-
-
-def _checked(job_id: str) -> str:
-    if not ids.is_id(job_id):
-        raise NotFound("job", job_id)
-    return job_id
 
 
 async def _why_lost(context: Context, job_id: str, fence: int | Unfenced) -> Exception:

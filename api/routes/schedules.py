@@ -8,18 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs, note_targets
+from api.auth.callers import READ, SUBMIT, caller_of, note_targets
 from api.context import context_of
 from api.http import body, idempotency
 from api.http.large import LARGE, in_thread
 from api.http.queries import StrictQuery
+from api.operations import JsonBody, Operations
 from workron import ids
 from workron.errors import Forbidden, IdempotencyConflict, NotFound, StoreBroken, StoreUnavailable
 from workron.models import NewJob, Submitted
@@ -28,10 +29,10 @@ from workron.schedules.plan import Kind
 from workron.specs.schedule import SCHEDULE_PATTERN, NewSchedule, expand
 from workron.store import occurrence
 
-router = APIRouter(route_class=ScopedRoute, tags=["schedules"])
+router = Operations("schedules")
 
 Name = Annotated[str, Path(pattern=SCHEDULE_PATTERN)]
-_UNKNOWN: Final = (problems.NOT_FOUND, problems.VALIDATION, problems.STORE_UNAVAILABLE)
+_UNKNOWN_OR_FULL: Final = (problems.NOT_FOUND, problems.STORE_FULL)
 _TRIES: Final = 10
 
 
@@ -41,13 +42,7 @@ class SchedulesQuery(StrictQuery):
     """`next_cursor` of the previous page."""
 
 
-@router.get(
-    "/schedules",
-    operation_id="list_schedules",
-    response_model=schemas.ScheduleList,
-    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ),
-)
+@router.operation("GET /schedules", READ, schemas.ScheduleList)
 async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Query()]) -> Response:
     """List schedules by name, without their jobs and runs."""
     page = await context_of(request).store.schedules.page(query.limit, query.cursor)
@@ -57,27 +52,19 @@ async def list_schedules(request: Request, query: Annotated[SchedulesQuery, Quer
     return schemas.json_response(schemas.list_document(map(schemas.summary_document, shown), page.next_cursor))
 
 
-@router.put(
-    "/schedules/{schedule}",
-    operation_id="put_schedule",
-    status_code=200,
-    response_model=schemas.ScheduleState,
-    responses=openapi.answers(
-        {201: {"description": "Created", "model": schemas.ScheduleState}, 200: {"description": "Replaced"}},
-        problems.TOO_LARGE,
-        problems.UNSUPPORTED_MEDIA_TYPE,
-        problems.VALIDATION,
-        problems.DEPENDENCY_CYCLE,
-        problems.STORE_UNAVAILABLE,
-        problems.STORE_FULL,
-    ),
-    openapi_extra=needs(SUBMIT) | openapi.body(NewSchedule),
+@router.operation(
+    "PUT /schedules/{schedule}",
+    SUBMIT,
+    schemas.ScheduleState,
+    problems.DEPENDENCY_CYCLE,
+    problems.STORE_FULL,
+    responses={201: {"description": "Created", "model": schemas.ScheduleState}, 200: {"description": "Replaced"}},
 )
-async def put_schedule(request: Request, schedule: Name) -> Response:
+async def put_schedule(
+    request: Request, schedule: Name, raw: Annotated[bytes, JsonBody(NewSchedule, most=body.MOST_OF_ONE)]
+) -> Response:
     """Create or replace a schedule. Jobs it has started continue; due occurrences fire with the new definition."""
     context = context_of(request)
-    body.require_json(request)
-    raw = await body.read(request, min(context.settings.max_body, body.MOST_OF_ONE))
     new, definition, jobs = await in_thread(_said_in, raw, large=len(raw) > LARGE)
     caller = caller_of(request)
     await queue_rights.submit(context.store, caller, jobs)
@@ -92,13 +79,7 @@ async def put_schedule(request: Request, schedule: Name) -> Response:
     return schemas.json_response(schemas.schedule_document(stored), 201 if created else 200)
 
 
-@router.get(
-    "/schedules/{schedule}",
-    operation_id="get_schedule",
-    response_model=schemas.ScheduleState,
-    responses=openapi.answers({}, *_UNKNOWN),
-    openapi_extra=needs(READ),
-)
+@router.operation("GET /schedules/{schedule}", READ, schemas.ScheduleState, problems.NOT_FOUND)
 async def get_schedule(request: Request, schedule: Name) -> Response:
     """Return a schedule with its next and its latest occurrences."""
     found = await context_of(request).store.schedules.get(schedule)
@@ -106,12 +87,13 @@ async def get_schedule(request: Request, schedule: Name) -> Response:
     return schemas.json_response(schemas.schedule_document(found))
 
 
-@router.delete(
-    "/schedules/{schedule}",
-    operation_id="delete_schedule",
-    status_code=204,
-    responses=openapi.answers({204: {"description": "The schedule is deleted"}}, *_UNKNOWN),
-    openapi_extra=needs(SUBMIT),
+@router.operation(
+    "DELETE /schedules/{schedule}",
+    SUBMIT,
+    None,
+    problems.NOT_FOUND,
+    status=204,
+    responses={204: {"description": "The schedule is deleted"}},
 )
 async def delete_schedule(request: Request, schedule: Name) -> Response:
     """Delete a schedule; jobs it has started continue."""
@@ -122,51 +104,36 @@ async def delete_schedule(request: Request, schedule: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.post(
-    "/schedules/{schedule}/pause",
-    operation_id="pause_schedule",
-    response_model=schemas.ScheduleState,
-    responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
-    openapi_extra=needs(SUBMIT),
-)
+@router.operation("POST /schedules/{schedule}/pause", SUBMIT, schemas.ScheduleState, *_UNKNOWN_OR_FULL)
 async def pause_schedule(request: Request, schedule: Name) -> Response:
     """Pause a schedule."""
     found = await context_of(request).store.schedules.pause(schedule, paused=True, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
 
-@router.post(
-    "/schedules/{schedule}/resume",
-    operation_id="resume_schedule",
-    response_model=schemas.ScheduleState,
-    responses=openapi.answers({}, *_UNKNOWN, problems.STORE_FULL),
-    openapi_extra=needs(SUBMIT),
-)
+@router.operation("POST /schedules/{schedule}/resume", SUBMIT, schemas.ScheduleState, *_UNKNOWN_OR_FULL)
 async def resume_schedule(request: Request, schedule: Name) -> Response:
     """Resume a schedule from now on; occurrences during the pause are not made up for."""
     found = await context_of(request).store.schedules.pause(schedule, paused=False, check=partial(_see, request))
     return schemas.json_response(schemas.schedule_document(found))
 
 
-@router.post(
-    "/schedules/{schedule}/run",
-    operation_id="run_schedule",
-    status_code=201,
-    response_model=schemas.ScheduleRun,
-    responses=openapi.answers(
-        {
-            201: {"description": "Started", "model": schemas.ScheduleRun},
-            200: {
-                "description": "Already started with this Idempotency-Key; or `skipped`: `job` holds its unique key",
-                "model": schemas.ScheduleRun,
-            },
+@router.operation(
+    "POST /schedules/{schedule}/run",
+    SUBMIT,
+    schemas.ScheduleRun,
+    *_UNKNOWN_OR_FULL,
+    problems.QUEUE_FULL,
+    problems.CONFLICT,
+    status=201,
+    responses={
+        201: {"description": "Started", "model": schemas.ScheduleRun},
+        200: {
+            "description": "Already started with this Idempotency-Key; or `skipped`: `job` holds its unique key",
+            "model": schemas.ScheduleRun,
         },
-        *_UNKNOWN,
-        problems.STORE_FULL,
-        problems.QUEUE_FULL,
-        problems.CONFLICT,
-    ),
-    openapi_extra=needs(SUBMIT) | idempotency.PARAMETER,
+    },
+    extra=idempotency.PARAMETER,
 )
 async def run_schedule(request: Request, schedule: Name) -> Response:
     """Start a run now, in addition to the schedule, regardless of overlap and pause."""

@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api import openapi, problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import SUBMIT, ScopedRoute, caller_of, needs, note_targets
-from api.context import Context, context_of
+from api.auth.callers import SUBMIT, caller_of, note_targets
+from api.context import context_of
 from api.http import body, idempotency
 from api.http.large import (
     LARGE,
@@ -24,6 +23,8 @@ from api.http.large import (
     without_collections,
     written_list,
 )
+from api.http.paths import WorkflowId
+from api.operations import JsonBody, Operations
 from api.routes.workflows import MOST_JOBS, workflow_answer
 from workron import ids, models
 from workron.errors import Forgotten, NotFound, TooLarge
@@ -34,7 +35,7 @@ from workron.specs.workflow import MoreJobs, NewJobs, NewWorkflow
 
 Many = TypeVar("Many", NewJobs, NewWorkflow)
 
-router = APIRouter(route_class=ScopedRoute, tags=["submit"])
+router = Operations("submit")
 
 _MOST_EDGES: Final = 500_000
 _LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string", "format": "uri-reference"}}}
@@ -43,38 +44,34 @@ _FAILURES: Final = (
     problems.IDEMPOTENCY_CONFLICT,
     problems.UNIQUE_CONFLICT,
     problems.FORGOTTEN,
-    problems.TOO_LARGE,
-    problems.UNSUPPORTED_MEDIA_TYPE,
-    problems.VALIDATION,
     problems.UNKNOWN_DEPENDENCY,
-    problems.STORE_UNAVAILABLE,
     problems.STORE_FULL,
     problems.QUEUE_FULL,
 )
 
 
-def _documented(model: type[BaseModel], headers: dict[str, Any], *kinds: problems.Kind) -> openapi.Responses:
-    created = {"description": "Stored", "model": model, "headers": headers}
+def _stored(model: type[BaseModel], headers: Mapping[str, Any] = MappingProxyType({})) -> openapi.Responses:
+    created = {"description": "Stored", "model": model, "headers": {**headers}}
     repeated = {
         "description": "Already stored, with this Idempotency-Key or as the jobs that hold the unique keys",
         "model": model,
         "headers": _REPLAYED,
     }
-    return openapi.answers({201: created, 200: repeated}, *_FAILURES, *kinds)
+    return {201: created, 200: repeated}
 
 
-@router.post(
-    "/jobs",
-    operation_id="submit_job",
-    status_code=201,
-    response_model=schemas.Job,
-    responses=_documented(schemas.Job, _LOCATION),
-    openapi_extra=needs(SUBMIT) | openapi.body(NewJob) | idempotency.PARAMETER,
+@router.operation(
+    "POST /jobs",
+    SUBMIT,
+    schemas.Job,
+    *_FAILURES,
+    status=201,
+    responses=_stored(schemas.Job, _LOCATION),
+    extra=idempotency.PARAMETER,
 )
-async def submit_job(request: Request) -> Response:
+async def submit_job(request: Request, raw: Annotated[bytes, JsonBody(NewJob)]) -> Response:
     """Submit one job."""
     context = context_of(request)
-    raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
         new = await body.parse_many(NewJob, raw)
@@ -92,18 +89,18 @@ async def submit_job(request: Request) -> Response:
     return _answer(submitted, document, f"/jobs/{job_id}")
 
 
-@router.post(
-    "/jobs/bulk",
-    operation_id="submit_jobs",
-    status_code=201,
-    response_model=schemas.JobPage,
-    responses=_documented(schemas.JobPage, {}),
-    openapi_extra=needs(SUBMIT) | openapi.body(NewJobs) | idempotency.PARAMETER,
+@router.operation(
+    "POST /jobs/bulk",
+    SUBMIT,
+    schemas.JobPage,
+    *_FAILURES,
+    status=201,
+    responses=_stored(schemas.JobPage),
+    extra=idempotency.PARAMETER,
 )
-async def submit_jobs(request: Request) -> Response:
+async def submit_jobs(request: Request, raw: Annotated[bytes, JsonBody(NewJobs)]) -> Response:
     """Submit many independent jobs, all or nothing."""
     context = context_of(request)
-    raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
         _, jobs, same = await _allowed(request, raw, NewJobs, _independent)
@@ -116,18 +113,19 @@ async def submit_jobs(request: Request) -> Response:
         return answer
 
 
-@router.post(
-    "/workflows",
-    operation_id="submit_workflow",
-    status_code=201,
-    response_model=schemas.Workflow,
-    responses=_documented(schemas.Workflow, _LOCATION, problems.DEPENDENCY_CYCLE),
-    openapi_extra=needs(SUBMIT) | openapi.body(NewWorkflow) | idempotency.PARAMETER,
+@router.operation(
+    "POST /workflows",
+    SUBMIT,
+    schemas.Workflow,
+    *_FAILURES,
+    problems.DEPENDENCY_CYCLE,
+    status=201,
+    responses=_stored(schemas.Workflow, _LOCATION),
+    extra=idempotency.PARAMETER,
 )
-async def submit_workflow(request: Request) -> Response:
+async def submit_workflow(request: Request, raw: Annotated[bytes, JsonBody(NewWorkflow)]) -> Response:
     """Submit jobs that depend on each other, by name or by id, all or nothing."""
     context = context_of(request)
-    raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
         new, jobs, same = await _allowed(request, raw, NewWorkflow, _in_order)
@@ -166,24 +164,24 @@ async def _workflow_answer(
     return _answer(submitted, document, f"/workflows/{submitted.workflow}")
 
 
-@router.post(
-    "/workflows/{workflow_id}/jobs",
-    operation_id="add_jobs",
-    status_code=201,
-    response_model=schemas.JobPage,
-    responses=_documented(schemas.JobPage, {}, problems.NOT_FOUND, problems.CONFLICT, problems.DEPENDENCY_CYCLE),
-    openapi_extra=needs(SUBMIT) | openapi.body(MoreJobs) | idempotency.PARAMETER,
+@router.operation(
+    "POST /workflows/{workflow_id}/jobs",
+    SUBMIT,
+    schemas.JobPage,
+    *_FAILURES,
+    problems.CONFLICT,
+    problems.DEPENDENCY_CYCLE,
+    status=201,
+    responses=_stored(schemas.JobPage),
+    extra=idempotency.PARAMETER,
 )
-async def add_jobs(request: Request, workflow_id: str) -> Response:
+async def add_jobs(request: Request, workflow_id: WorkflowId, raw: Annotated[bytes, JsonBody(MoreJobs)]) -> Response:
     """Add jobs to an unfinished workflow, all or nothing; names refer to these jobs, then to the workflow's.
 
     A command may do so with its `$WORKRON_TOKEN` while its attempt is running.
     """
-    if not ids.is_id(workflow_id):
-        raise NotFound("workflow", workflow_id)
     context = context_of(request)
     await queue_rights.see_workflow(request, context.store, workflow_id)
-    raw = await _json_body(request, context)
     large = len(raw) > LARGE
     with without_collections(large=large):
         new = (await body.parse_many(MoreJobs, raw)).jobs
@@ -247,11 +245,6 @@ async def _list_of(submitted: Submitted, jobs: Sequence[Any], make: Callable[[An
 def _limit_edges(jobs: Sequence[NewJob]) -> None:
     if sum(len(job.depends_on) for job in jobs) > _MOST_EDGES:
         raise TooLarge(f"a submission can have at most {_MOST_EDGES:,} dependencies")
-
-
-async def _json_body(request: Request, context: Context) -> bytes:
-    body.require_json(request)
-    return await body.read(request, context.settings.max_body)
 
 
 def _answer(submitted: Submitted, document: dict[str, Any], location: str | None = None) -> Response:

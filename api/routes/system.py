@@ -5,16 +5,17 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import READ, WORK, ScopedRoute, caller_of, needs
+from api.auth.callers import READ, WORK, caller_of
 from api.context import Context, context_of
 from api.http.queries import StrictQuery
+from api.operations import Operations
 from workron import __version__
 from workron.errors import StoreFull, StoreUnavailable
 from workron.models.job_fields import QUEUE_PATTERN
@@ -23,7 +24,7 @@ from workron.times import rfc3339
 if TYPE_CHECKING:
     from workron.store.store import Health
 
-router = APIRouter(route_class=ScopedRoute, tags=["system"])
+router = Operations("system")
 
 _PING_TIMEOUT_S: Final = 1.0
 _LEAST_FREE: Final = 1024**3
@@ -41,13 +42,7 @@ class QueuesQuery(StrictQuery):
     """`next_cursor` of the previous page."""
 
 
-@router.get(
-    "/queues",
-    operation_id="list_queues",
-    response_model=schemas.QueueList,
-    responses=openapi.answers({}, problems.VALIDATION, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ, WORK),
-)
+@router.operation("GET /queues", (READ, WORK), schemas.QueueList)
 async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
     """List queues by name, with the number of jobs in each status."""
     caller = caller_of(request)
@@ -57,21 +52,13 @@ async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) 
     return schemas.json_response(schemas.list_document(map(schemas.queue_document, page.queues), page.next_cursor))
 
 
-@router.get(
-    "/livez", operation_id="livez", response_model=schemas.Alive, responses=openapi.answers({}), openapi_extra=needs()
-)
+@router.operation("GET /livez", (), schemas.Alive)
 async def livez() -> Response:
     """Return 200: this process is alive."""
     return schemas.json_response({"status": "ok"})
 
 
-@router.get(
-    "/readyz",
-    operation_id="readyz",
-    response_model=schemas.Alive,
-    responses=openapi.answers({}, problems.STORE_UNAVAILABLE, problems.STORE_FULL),
-    openapi_extra=needs(),
-)
+@router.operation("GET /readyz", (), schemas.Alive, problems.STORE_UNAVAILABLE, problems.STORE_FULL)
 async def readyz(request: Request) -> Response:
     """Return whether submissions can be accepted: the store answers, and its disk has room."""
     context = context_of(request)
@@ -83,13 +70,7 @@ async def readyz(request: Request) -> Response:
     return schemas.json_response({"status": "ok"})
 
 
-@router.get(
-    "/health",
-    operation_id="health",
-    response_model=schemas.Health,
-    responses=openapi.answers({}, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ),
-)
+@router.operation("GET /health", READ, schemas.Health)
 async def health(request: Request) -> Response:
     """Return the health of the system, with warnings about all that endangers its guarantees."""
     context = context_of(request)

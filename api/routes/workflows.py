@@ -2,47 +2,30 @@
 
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import openapi, problems, schemas
+from api import problems, schemas
 from api.auth import queue_rights
-from api.auth.callers import READ, SUBMIT, ScopedRoute, caller_of, needs
+from api.auth.callers import READ, SUBMIT, caller_of
 from api.context import context_of
-from workron import ids
-from workron.errors import NotFound
+from api.http.paths import WorkflowId
+from api.operations import Operations
 
-router = APIRouter(route_class=ScopedRoute, tags=["look"])
+router = Operations("look")
 
 MOST_JOBS: Final = 1000
 
 
-@router.get(
-    "/workflows/{workflow_id}",
-    operation_id="get_workflow",
-    response_model=schemas.Workflow,
-    responses=openapi.answers({}, problems.NOT_FOUND, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(READ),
-)
-async def get_workflow(request: Request, workflow_id: str) -> Response:
+@router.operation("GET /workflows/{workflow_id}", READ, schemas.Workflow)
+async def get_workflow(request: Request, workflow_id: WorkflowId) -> Response:
     """Return a workflow with its first 1,000 jobs."""
-    if not ids.is_id(workflow_id):
-        raise NotFound("workflow", workflow_id)
     return schemas.json_response(await workflow_answer(request, workflow_id))
 
 
-@router.post(
-    "/workflows/{workflow_id}/cancel",
-    operation_id="cancel_workflow",
-    response_model=schemas.Workflow,
-    responses=openapi.answers({}, problems.NOT_FOUND, problems.CONFLICT, problems.STORE_UNAVAILABLE),
-    openapi_extra=needs(SUBMIT),
-)
-async def cancel_workflow(request: Request, workflow_id: str) -> Response:
+@router.operation("POST /workflows/{workflow_id}/cancel", SUBMIT, schemas.Workflow, problems.CONFLICT)
+async def cancel_workflow(request: Request, workflow_id: WorkflowId) -> Response:
     """Cancel all unfinished jobs of a workflow except its final one, which then runs."""
-    if not ids.is_id(workflow_id):
-        raise NotFound("workflow", workflow_id)
     await queue_rights.see_workflow(request, context_of(request).store, workflow_id)
     await context_of(request).store.cancel_workflow(workflow_id)
     return schemas.json_response(await workflow_answer(request, workflow_id))
