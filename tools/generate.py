@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tools import job_fields, key_docs
+from tools import client_documents, job_fields, key_docs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 GENERATED: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/keys.md": key_docs.page,
-    "workron/client/job_fields.py": job_fields.client_types,
+    "workron/client/documents.py": client_documents.module,
     "workron/cli/job_fields.py": job_fields.options,
 }
 """File → what makes its text, from its present text."""

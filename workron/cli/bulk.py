@@ -248,7 +248,7 @@ def progress(action: "ActionDoc") -> str:
 
 
 def _what(action: "ActionDoc") -> str:
-    where = {name: value for name, value in action["filter"].items() if value}
+    where: dict[str, Any] = {name: value for name, value in action["filter"].items() if value}
     to = {name: value for name, value in (action["to"] or {}).items() if value}
     said = [f"{name}={value if isinstance(value, str) else ','.join(value)}" for name, value in where.items()]
     return " ".join([*said, *(f"→ {name}={value}" for name, value in to.items())])

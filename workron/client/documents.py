@@ -1,16 +1,12 @@
-"""The types of the HTTP API's JSON documents, for clients.
+"""The types of the HTTP API's JSON documents, for clients. `make generate` writes this file from `api/schemas`.
 
 Times are RFC 3339 in UTC, durations are in seconds.
 """
 
 from typing import Any, TypedDict
 
-from workron.client.job_fields import PlainJobDoc
-
 
 class DependencyDoc(TypedDict):
-    """A dependency as the API returns it."""
-
     job: str
     when: str
     status: str | None
@@ -18,7 +14,7 @@ class DependencyDoc(TypedDict):
 
 
 class ArrayDoc(TypedDict):
-    """The tasks of a job, as the API returns them."""
+    """The tasks of an array job. A task that can't start yet has no job of its own and counts as `pending`."""
 
     size: int
     max_parallel: int | None
@@ -34,14 +30,14 @@ class TaskDoc(TypedDict):
 
 
 class ConcurrencyDoc(TypedDict):
-    """A concurrency key, and how many jobs with it may run at a time."""
+    """Limits how many jobs with this key run concurrently: the limit of the latest job applies."""
 
     key: str
     limit: int
 
 
 class RetryDoc(TypedDict):
-    """Delays between attempts; None: the default of the scheduler."""
+    """The job's retry policy; null: the default of the scheduler. Durations are in seconds."""
 
     delay: float | None
     factor: float | None
@@ -50,7 +46,7 @@ class RetryDoc(TypedDict):
 
 
 class UniqueDoc(TypedDict):
-    """A key that only one job at a time holds, and the policy for other jobs with this key."""
+    """A key that only one job at a time holds, for at most `ttl` seconds."""
 
     key: str
     until: str
@@ -58,9 +54,34 @@ class UniqueDoc(TypedDict):
     ttl: float
 
 
-class JobDoc(PlainJobDoc):
-    """A job as the API returns it."""
+class JobDoc(TypedDict):
+    """A job as stored. Times are RFC 3339 in UTC with three decimals, durations are in seconds."""
 
+    command: str | None
+    argv: list[str] | None
+    timeout: float | None
+    env: dict[str, str]
+    cwd: str | None
+    name: str | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    queue: str
+    priority: int
+    max_attempts: int
+    run: int
+    reason: str | None
+    result: Any
+    attempts: int
+    run_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    cancel_requested_at: str | None
+    worker: str | None
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    workflow: str | None
+    final: bool
     id: str
     status: str
     created_at: str
@@ -81,7 +102,7 @@ class JobDoc(PlainJobDoc):
 
 
 class ExplanationDoc(TypedDict):
-    """Why a job has its status, as a sentence and as facts."""
+    """Why a job has its current status."""
 
     id: str
     status: str
@@ -90,14 +111,34 @@ class ExplanationDoc(TypedDict):
     facts: dict[str, Any]
 
 
+class ActionFilterDoc(TypedDict):
+    """The filter of a bulk action; null: any value."""
+
+    status: str | None
+    queue: str | None
+    name: str | None
+    workflow: str | None
+    error: str | None
+    tag: list[str]
+    created_after: str | None
+    created_before: str | None
+    finished_after: str | None
+    finished_before: str | None
+
+
+class DestinationDoc(TypedDict):
+    queue: str | None
+    priority: int | None
+
+
 class ActionDoc(TypedDict):
     """A bulk action and its progress."""
 
     id: str
     action: str
     state: str
-    filter: dict[str, Any]
-    to: dict[str, Any] | None
+    filter: ActionFilterDoc
+    to: DestinationDoc | None
     dry_run: bool
     created_at: str
     finished_at: str | None
@@ -110,7 +151,7 @@ class ActionDoc(TypedDict):
 
 
 class WorkflowDoc(TypedDict):
-    """A workflow as the API returns it, with its first 1,000 jobs."""
+    """A workflow and its first 1,000 jobs, or 4 MB of them; `GET /jobs?workflow=` lists all."""
 
     id: str
     name: str | None
@@ -126,15 +167,11 @@ class WorkflowDoc(TypedDict):
 
 
 class RateDoc(TypedDict):
-    """A rate: at most `jobs` starts within any period of `per` seconds."""
-
     jobs: int
     per: float
 
 
 class QueueDoc(TypedDict):
-    """A queue, its number of jobs in each status, and its limits (None: no limit)."""
-
     name: str
     counts: dict[str, int]
     max_pending: int | None
@@ -151,7 +188,7 @@ class NextRunDoc(TypedDict):
 
 
 class ScheduleRunDoc(TypedDict):
-    """The outcome of an occurrence of a schedule, or of a series of them."""
+    """The outcome of an occurrence; a series of skipped, missed or refused ones is one entry with the first time."""
 
     at: str
     outcome: str
@@ -163,7 +200,7 @@ class ScheduleRunDoc(TypedDict):
 
 
 class ScheduleSummaryDoc(TypedDict):
-    """A schedule in a list."""
+    """A schedule without its job or workflow."""
 
     name: str
     cron: str
@@ -181,7 +218,7 @@ class ScheduleSummaryDoc(TypedDict):
 
 
 class ScheduleDoc(ScheduleSummaryDoc):
-    """A schedule as the API returns it."""
+    """A schedule with its next 5 runs and its last 20, the newest first."""
 
     job: dict[str, Any] | None
     workflow: dict[str, Any] | None
@@ -190,7 +227,7 @@ class ScheduleDoc(ScheduleSummaryDoc):
 
 
 class WorkerDoc(TypedDict):
-    """A worker as described by its last heartbeat; `state` is active, draining or lost."""
+    """A worker as described by its last heartbeat."""
 
     id: str
     host: str
@@ -203,10 +240,13 @@ class WorkerDoc(TypedDict):
     started_at: str
     last_heartbeat: str
     state: str
+    exec_addr: str | None
+    resources: dict[str, int]
+    tags: list[str]
 
 
 class KeyDoc(TypedDict):
-    """An API key as the API lists it; `queues` null: all queues."""
+    """An API key."""
 
     id: str
     name: str
@@ -218,13 +258,11 @@ class KeyDoc(TypedDict):
 
 
 class MadeKeyDoc(KeyDoc):
-    """A new key, with its text."""
-
     key: str
 
 
 class AuditDoc(TypedDict):
-    """An entry of the audit log: the key, operation, targets and status of a request."""
+    """An entry of the audit log: a request that changed something or was rejected."""
 
     id: str
     at: str
@@ -237,7 +275,7 @@ class AuditDoc(TypedDict):
 
 
 class ServerDoc(TypedDict):
-    """The Redis server's description of itself; null for what our user may not read."""
+    """The Redis server as it describes itself; null for what our user may not read."""
 
     product: str
     version: str
@@ -249,21 +287,17 @@ class ServerDoc(TypedDict):
 
 
 class ReaperDoc(TypedDict):
-    """The age of the last pass of a reaper, in seconds."""
-
     last_pass_age: float | None
 
 
 class HistoryDoc(TypedDict):
-    """Whether Redis ever returned to an older state."""
+    """Whether Redis ever returned to an older state, after a restart or a failover."""
 
     rollbacks: int
     rolled_back_at: str | None
 
 
 class HealthDoc(TypedDict):
-    """The health of the system; `warnings` are problems that endanger its guarantees."""
-
     status: str
     warnings: list[str]
     instance: str
