@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from workron.durations import to_ms
 from workron.errors import (
     Conflict,
     GivenUp,
@@ -117,7 +118,7 @@ class Firing:
         except GivenUp:  # another reaper that staged it, too, was stopped or refused: there are other ids for it
             return Did.WAITS
         except (QueueFull, StoreFull, StoreBroken) as error:
-            await self._book.move(schedule, step, "later", number=round(error.retry_after_s * 1000))
+            await self._book.move(schedule, step, "later", number=to_ms(error.retry_after_s))
             return Did.WAITS
         except (InvalidRequest, Conflict) as error:
             log.warning("occurrence rejected", schedule=schedule.name, at_ms=step.at_ms, error=str(error))

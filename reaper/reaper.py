@@ -17,6 +17,7 @@ import structlog
 from reaper.firing import Fired, Firing
 from workron import ids
 from workron.doctor import Fault
+from workron.durations import to_seconds
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.runtime.async_tools import end
 from workron.runtime.outage import Outage
@@ -183,4 +184,4 @@ class Reaper:
 
 
 def _until(fired: Fired) -> float:
-    return math.inf if fired.next_in_ms is None else fired.next_in_ms / 1000
+    return math.inf if fired.next_in_ms is None else to_seconds(fired.next_in_ms)

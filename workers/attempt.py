@@ -20,6 +20,7 @@ from workers.parents import FetchParents
 from workers.poison import PoisonJobs
 from workers.process import Halted, Launcher, Process
 from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Exhaustion, Shortage, is_shortage
+from workron.durations import to_seconds
 from workron.models import Claim, Outcome, OutputPatch
 
 Result = TypeVar("Result")
@@ -70,7 +71,7 @@ class Attempt:
     @property
     def patience_s(self) -> float:
         """How long it may be delayed: the timeout of a job counts from its claim."""
-        return self.claim.lease_ms / 1000 / PATIENCE_OF_LEASE
+        return to_seconds(self.claim.lease_ms) / PATIENCE_OF_LEASE
 
     @property
     def wants_to_be_alone(self) -> bool:
@@ -233,7 +234,7 @@ class Attempt:
         self._guardian.group(self.claim.fence, process.pid)
         process.set_oom_score(shared.oom_score)
         if self.claim.timeout_ms is not None:
-            self._timers.append(self._loop.call_later(self.claim.timeout_ms / 1000, self._end, Ending.TIMEOUT))
+            self._timers.append(self._loop.call_later(to_seconds(self.claim.timeout_ms), self._end, Ending.TIMEOUT))
         self.lose_if_late()  # stopped since it was guarded: the guardian looked in vain
         return process
 

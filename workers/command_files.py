@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from workers.shortage import Shortage
-from workron.durations import parse_duration
+from workron.durations import parse_duration, to_ms
 from workron.models import Outcome, Reason, user_json
 from workron.models.text import first_line, last_bytes
 
@@ -240,7 +240,7 @@ def _instructions(control: bytes) -> tuple[str | None, int | None]:
     for line in control.decode(errors="replace").splitlines():
         if asked := _RETRY_AFTER.match(line):
             with contextlib.suppress(ValueError):
-                retry_after_ms = round(min(parse_duration(asked[1]), _LONGEST_WAIT_S) * 1000)
+                retry_after_ms = to_ms(min(parse_duration(asked[1]), _LONGEST_WAIT_S))
         elif said := first_line(line.removeprefix("progress=")):
             progress = said
     return progress, retry_after_ms

@@ -9,6 +9,7 @@ from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
+from workron.durations import to_seconds
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.models import Beat, WorkerInfo
 from workron.models.workers import Beats, Drain
@@ -69,7 +70,7 @@ class Heartbeat:
         answer = await self._beat(held)
         beats = answer.attempts
         kept = [fence for _, fence in held if fence in beats and beats[fence] is not Beat.LOST]
-        self._executor.renew(kept, sent_at + self._source.lease_ms / 1000)
+        self._executor.renew(kept, sent_at + to_seconds(self._source.lease_ms))
         self._executor.unanswered_since_s = None
         for job_id, fence in held:
             attempt = self._executor.attempts.get(fence)

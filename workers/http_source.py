@@ -18,6 +18,7 @@ import orjson
 
 from workron.client.connection import is_loopback
 from workron.client.transport import cause_of
+from workron.durations import to_ms, to_seconds
 from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, WorkronError
 from workron.models import (
     Beat,
@@ -118,7 +119,7 @@ class HttpSource:
         document = {"worker": _about(info), "held": [{"id": job_id, "fence": fence} for job_id, fence in held]}
         answer = await self._ask("POST", "/heartbeats", document)
         wish = answer["drain"]
-        drain = None if wish is None else Drain(None if wish["timeout"] is None else round(wish["timeout"] * 1000))
+        drain = None if wish is None else Drain(to_ms(wish["timeout"]))
         return Beats({beat["fence"]: Beat(beat["state"]) for beat in answer["data"]}, drain)
 
     async def begin(self, job_id: str, fence: int) -> bool:
@@ -155,7 +156,7 @@ class HttpSource:
         return [_parent(parent) for parent in answer["data"]]
 
     async def wait(self, request: ClaimRequest) -> Claimed:
-        wait_s = min(request.park_ms / 1000, _LONGEST_WAIT_S)
+        wait_s = min(to_seconds(request.park_ms), _LONGEST_WAIT_S)
         document = {
             "worker_id": request.worker,
             "queues": list(request.queues),
@@ -292,7 +293,7 @@ def _result(result: Result) -> dict[str, Any]:
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
         "error": outcome.error,
-        "retry_after": None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1000,
+        "retry_after": to_seconds(outcome.retry_after_ms),
         "result": None if outcome.result is None else orjson.loads(outcome.result),
         "progress": outcome.progress,
         "output": None if result.output is None else _output(result.output),
@@ -323,4 +324,4 @@ def _claim(document: Mapping[str, Any]) -> Claim:
 
 def _value(field: JobField, shown: Any) -> Any:
     """Return a plain field of a document as it is in a claim."""
-    return round(shown * 1000) if field.kind == "duration" and shown is not None else shown
+    return to_ms(shown) if field.kind == "duration" else shown

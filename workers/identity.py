@@ -3,12 +3,12 @@
 import os
 import platform
 import re
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from workron import __version__, ids
 from workron.models import WorkerInfo
+from workron.times import now_ms
 
 SHOWN_JOBS: Final = 100
 """Maximum of jobs named in a heartbeat."""
@@ -22,7 +22,7 @@ class Identity:
         self.id: Final = f"{base}-{ids.new_id()[-6:]}"
         self._queues = tuple(queues)
         self._slots = slots
-        self._started_at_ms = int(time.time() * 1000)
+        self._started_at_ms = now_ms()
 
     def describe(self, jobs: Sequence[str], *, draining: bool) -> WorkerInfo:
         """Return its public description, with its current jobs, and whether it is draining."""

@@ -12,6 +12,7 @@ from workers.limits import Limits
 from workers.parents import Parents
 from workers.source import JobSource
 from workers.worker import Worker
+from workron.durations import to_seconds
 from workron.runtime import gc_tuning, lifeline, logs
 from workron.runtime.async_tools import end, unless
 from workron.runtime.outage import outlast
@@ -83,7 +84,7 @@ async def _from_api(settings: Settings, url: str) -> AsyncIterator[tuple[JobSour
 
     key = settings.token.get_secret_value() if settings.token else None
     source = await HttpSource.connect(url, key)
-    lease_s = source.lease_ms / 1000
+    lease_s = to_seconds(source.lease_ms)
     times = {"lease": lease_s, "heartbeat": min(settings.heartbeat_s, lease_s / 3)}
     try:
         yield source, settings.model_copy(update=times)

@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from workers.output import OutputBuffer
+from workron.durations import to_seconds
 from workron.models import Claim, Outcome, Reason
 from workron.models.text import harmless, last_bytes
 
@@ -57,7 +58,7 @@ def outcome_of(claim: Claim, ending: Ending | None, status: int | None, output: 
 def _judge(claim: Claim, ending: Ending | None, status: int | None, why: str) -> tuple[Reason, str]:
     match ending:
         case Ending.TIMEOUT:
-            return Reason.TIMEOUT, f"timed out after {(claim.timeout_ms or 0) / 1000:g} s"
+            return Reason.TIMEOUT, f"timed out after {to_seconds(claim.timeout_ms or 0):g} s"
         case Ending.CANCEL:
             return Reason.CANCELLED, "cancelled"
         case Ending.STOP:

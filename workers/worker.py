@@ -27,6 +27,7 @@ from workers.results import Ended, Ending, log_answers
 from workers.source import JobSource
 from workers.stopping import Stopping
 from workron import ids
+from workron.durations import to_seconds
 from workron.errors import ApiRefuses, StoreUnavailable
 from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result, WorkerInfo
 from workron.models.exchange import MAX_RESULTS
@@ -128,7 +129,7 @@ class Worker:
         self._stopping.hurry()
 
     def _drain(self, wish: Drain) -> None:
-        self._stopping.begin(None if wish.timeout_ms is None else wish.timeout_ms / 1000)
+        self._stopping.begin(to_seconds(wish.timeout_ms))
 
     def _on_stopping(self) -> None:
         self._changed.set()
@@ -236,7 +237,7 @@ class Worker:
         """Claim again when a job is due, or soon if the request is not parked."""
         wait_s = None if claimed.parked else PARK_AGAIN_S
         if claimed.next_due_in_ms is not None:
-            due_s = claimed.next_due_in_ms / 1000
+            due_s = to_seconds(claimed.next_due_in_ms)
             wait_s = due_s if wait_s is None else min(wait_s, due_s)
         self._look_in(wait_s)
 
@@ -250,7 +251,7 @@ class Worker:
         self._start(claims, sent_at)
 
     def _start(self, claims: Sequence[Claim], sent_at: float) -> None:
-        deadline = sent_at + self._source.lease_ms / 1000
+        deadline = sent_at + to_seconds(self._source.lease_ms)
         rest_s = deadline - boottime_s()
         if self._stopping.begun or rest_s <= 0:
             self._unstarted += claims

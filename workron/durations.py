@@ -1,10 +1,30 @@
-"""Durations as text: `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds."""
+"""Durations: seconds outside of the store, whole milliseconds inside; as text `0.1s`, `30s`, `5m`, `24h`, `7d`."""
 
 import re
-from typing import Any, Final
+from typing import Any, Final, overload
 
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+
+
+@overload
+def to_ms(seconds: float) -> int: ...
+@overload
+def to_ms(seconds: float | None) -> int | None: ...
+def to_ms(seconds: float | None) -> int | None:
+    """Return the milliseconds of a duration, at least 1 of a positive one; None of None."""
+    if seconds is None:
+        return None
+    return max(1, round(seconds * 1000)) if seconds > 0 else 0
+
+
+@overload
+def to_seconds(ms: float) -> float: ...
+@overload
+def to_seconds(ms: float | None) -> float | None: ...
+def to_seconds(ms: float | None) -> float | None:
+    """Return the seconds of a duration; None of None."""
+    return None if ms is None else ms / 1000
 
 
 def parse_duration(value: Any) -> Any:

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Final
 
 from workron.cli.config import load
+from workron.durations import to_seconds
 from workron.errors import WorkronError
 from workron.models.workers import WorkerStatus
 from workron.settings import Settings
@@ -64,7 +65,7 @@ async def reaper_problem(store: Store, pass_s: float) -> str | None:
     if age_ms is None:
         return "no reaper has run yet"
     if age_ms > 1000 * (_MISSED_PASSES * pass_s + _PASS_MARGIN_S):
-        return f"the last pass of a reaper was {age_ms / 1000:.0f} s ago"
+        return f"the last pass of a reaper was {to_seconds(age_ms):.0f} s ago"
     return None
 
 

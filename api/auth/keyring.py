@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from api.auth.callers import Caller
+from workron.durations import to_seconds
 from workron.models import KeyRecord
 from workron.store.api_keys import id_in, is_of
 from workron.store.workflow_tokens import is_token
@@ -82,7 +83,7 @@ class Keyring:
         found = self._found.get(key_id) or self._unknown.get(key_id)
         if found is None or found.until_s <= now_s:
             record = await self._store.api_keys.find(key_id)
-            left_s = REMEMBERED_S if record is None or record.left_ms is None else record.left_ms / 1000
+            left_s = REMEMBERED_S if record is None or record.left_ms is None else to_seconds(record.left_ms)
             usable = None if record is None or record.expired else record
             found = _Found(usable, now_s + max(0.0, min(REMEMBERED_S, left_s)))
             self._remember(key_id, found)

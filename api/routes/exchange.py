@@ -1,6 +1,5 @@
 """Operations of whole workers: registration, and many reports in one call."""
 
-import time
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +15,7 @@ from api.worker_calls import bodies, documents
 from workron.models import Beat, Claimed, ClaimRequest, Finished, Verdict
 from workron.models.exchange import Exchanged, Kept
 from workron.models.workers import WorkerState
+from workron.times import now_ms
 
 router = Operations("work")
 
@@ -63,7 +63,7 @@ async def heartbeat(request: Request, sent: bodies.NewHeartbeats) -> Response:
     """Send a worker's heartbeat: renew the leases of all its attempts and return those to stop."""
     context = context_of(request)
     caller = caller_of(request)
-    info = sent.worker.to_info(_now_ms())
+    info = sent.worker.to_info(now_ms())
     if caller.queues is not None and "queues" not in sent.worker.model_fields_set:
         info = replace(info, queues=tuple(sorted(caller.queues)))
     queue_rights.use_queues(caller, info.queues)
@@ -93,13 +93,13 @@ async def write_outputs(request: Request, sent: bodies.NewOutputs) -> Response:
 async def register_worker(request: Request, sent: bodies.NewWorker) -> Response:
     """Register a worker. It must then send heartbeats to `POST /workers/{id}/heartbeat`."""
     context = context_of(request)
-    info, caller = sent.to_info(_now_ms()), caller_of(request)
+    info, caller = sent.to_info(now_ms()), caller_of(request)
     if caller.queues is not None:  # it does not say which it serves
         info = replace(info, queues=tuple(sorted(caller.queues)))
     await queue_rights.speak_for(context.store, caller, info.id)
     await context.store.attempts.leave(info.id)  # a wish to drain was for the one that had this id before
     await context.store.attempts.describe(info, _ttl_ms(context.store.policy.lease_ms))
-    return schemas.json_response(schemas.worker_document(WorkerState(info, _now_ms())), 201)
+    return schemas.json_response(schemas.worker_document(WorkerState(info, now_ms())), 201)
 
 
 @router.operation("POST /workers/{worker_id}/heartbeat", WORK, schemas.Worker)
@@ -113,7 +113,3 @@ async def heartbeat_worker(request: Request, worker_id: str) -> Response:
 
 def _ttl_ms(lease_ms: int) -> int:
     return max(REGISTERED_MS, 3 * lease_ms)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -17,6 +17,7 @@ from api.context import Context, context_of
 from api.http.queries import StrictQuery
 from api.operations import Operations
 from workron import __version__
+from workron.durations import to_seconds
 from workron.errors import StoreFull, StoreUnavailable
 from workron.models.job_fields import QUEUE_PATTERN
 from workron.times import rfc3339
@@ -101,7 +102,7 @@ async def _health_document(context: Context) -> dict[str, Any]:
             "used_memory": server.used_memory,
             "maxmemory": server.maxmemory,
         },
-        "reaper": {"last_pass_age": None if health.last_pass_age_ms is None else health.last_pass_age_ms / 1000},
+        "reaper": {"last_pass_age": to_seconds(health.last_pass_age_ms)},
         "history": {
             "rollbacks": health.rollbacks,
             "rolled_back_at": None if health.rolled_back_at_ms is None else rfc3339(health.rolled_back_at_ms),
@@ -116,7 +117,7 @@ def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[
     """Return a warning if no reaper recovers the jobs of lost workers."""
     if last_pass_age_ms is None:
         return ["no reaper has ever run: jobs of lost workers are not recovered; start `workron reaper`"]
-    silent_s = last_pass_age_ms / 1000
+    silent_s = to_seconds(last_pass_age_ms)
     if silent_s <= max(_SILENT_REAPER_S, 5 * reap_every_s):
         return []
     return [f"no reaper for {silent_s:.0f} s: jobs of lost workers are not recovered; start `workron reaper`"]
@@ -126,7 +127,7 @@ def _damage_warnings(health: "Health") -> list[str]:
     """Return warnings about lost or damaged data in Redis; a rollback is reported for a day."""
     warnings = []
     rolled_back_at_ms = health.rolled_back_at_ms
-    if rolled_back_at_ms is not None and time.time() - rolled_back_at_ms / 1000 < _ROLLBACK_SHOWN_S:
+    if rolled_back_at_ms is not None and time.time() - to_seconds(rolled_back_at_ms) < _ROLLBACK_SHOWN_S:
         warnings.append(
             f"history was rolled back: at {rfc3339(rolled_back_at_ms)} Redis was found in an older state than before; "
             "jobs accepted shortly before that may be lost or run again; check with `workron doctor`"

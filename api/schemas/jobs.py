@@ -9,6 +9,7 @@ from typing import Any, Final
 from api.schemas import plain
 from api.schemas.base import Answer, Time, counts_document, time_or_none
 from workron import models
+from workron.durations import to_seconds
 from workron.models import OnConflict, Reason, Status, Until, When
 from workron.models.job_fields import DESCRIBED, STORED
 from workron.models.retry import Code, RetryPolicy
@@ -221,7 +222,7 @@ def _unique(unique: models.Unique | None) -> dict[str, Any] | None:
         "key": unique.key,
         "until": unique.until,
         "on_conflict": unique.on_conflict,
-        "ttl": unique.ttl_ms / 1000,
+        "ttl": to_seconds(unique.ttl_ms),
     }
 
 
@@ -229,9 +230,9 @@ def _retry(policy: RetryPolicy | None) -> dict[str, float | None] | None:
     if policy is None:
         return None
     return {
-        "delay": None if policy.delay_ms is None else policy.delay_ms / 1000,
+        "delay": to_seconds(policy.delay_ms),
         "factor": policy.factor,
-        "max_delay": None if policy.max_delay_ms is None else policy.max_delay_ms / 1000,
+        "max_delay": to_seconds(policy.max_delay_ms),
         "jitter": policy.jitter,
     }
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from api.schemas.base import Answer, Time, counts_document
 from workron import models
+from workron.durations import to_seconds
 from workron.models import Status
 from workron.models.workers import WorkerState, WorkerStatus
 from workron.times import rfc3339
@@ -124,7 +125,7 @@ def queue_document(queue: models.QueueState) -> dict[str, Any]:
         "counts": counts_document(queue.counts),
         "max_pending": queue.max_pending,
         "max_running": queue.max_running,
-        "rate": None if rate is None else {"jobs": rate.jobs, "per": rate.per_ms / 1000},
+        "rate": None if rate is None else {"jobs": rate.jobs, "per": to_seconds(rate.per_ms)},
         "paused": queue.paused,
     }
 

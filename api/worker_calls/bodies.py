@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from workron.durations import to_ms
 from workron.errors import InvalidRequest, TooLarge
 from workron.models import (
     DEFAULT_QUEUE,
@@ -156,7 +157,7 @@ class FailureReport(Report):
     def failure(self) -> Outcome:
         by_default = Reason.EXIT_CODE if self.signal is None else Reason.SIGNAL
         reason = by_default if self.reason is None else Reason(self.reason)
-        after_ms = None if self.retry_after is None else round(self.retry_after * 1000)
+        after_ms = to_ms(self.retry_after)
         return Outcome(
             reason, self.exit_code, self.signal, _harmless(self.error), after_ms, self._result(), said(self.progress)
         )

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from api.schemas import Answer, Job, plain
 from workron import models
+from workron.durations import to_seconds
 from workron.models import Beat, Finished, Status, Verdict, workers
 from workron.models.exchange import Exchanged, Kept
 from workron.models.job_fields import EXECUTION
@@ -162,7 +163,7 @@ def held_document(job_id: str, fence: int, state: str | None = None) -> dict[str
 
 def beats_document(held: Sequence[tuple[str, int]], beats: workers.Beats, lease_ms: int) -> dict[str, Any]:
     wish = beats.drain
-    timeout_s = None if wish is None or wish.timeout_ms is None else wish.timeout_ms / 1000
+    timeout_s = None if wish is None else to_seconds(wish.timeout_ms)
     return {
         "data": [held_document(job_id, fence, beats.attempts[fence]) for job_id, fence in held],
         "lease_ms": lease_ms,
@@ -186,7 +187,7 @@ def exchange_document(fences: Sequence[int], exchanged: Exchanged, lease_ms: int
         "claims": [_short_claim(claim) for claim in claimed.claims],
         "more": claimed.more,
         "spent": claimed.answered and not claimed.claims,
-        "next_due": None if claimed.next_due_in_ms is None else claimed.next_due_in_ms / 1000,
+        "next_due": to_seconds(claimed.next_due_in_ms),
         "lease_ms": lease_ms,
     }
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from api.store_outage import OutageWatch
 from workron import ids
+from workron.durations import to_seconds
 from workron.errors import StoreUnavailable
 from workron.models import Claim, Claimed, ClaimRequest
 from workron.runtime.async_tools import end
@@ -203,7 +204,7 @@ class Parking:
         """Promote due jobs in time, once for all waiting requests, which are woken by that."""
         if not claimed.parked or claimed.next_due_in_ms is None:
             return
-        due_at = self._loop.time() + claimed.next_due_in_ms / 1000
+        due_at = self._loop.time() + to_seconds(claimed.next_due_in_ms)
         if self._due is None or due_at < self._due.when():
             if self._due is not None:
                 self._due.cancel()

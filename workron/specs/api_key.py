@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from workron.durations import to_ms
 from workron.models import NewKey, Scope
 from workron.specs.fields import Body, QueueName, SomeSeconds
 
@@ -39,5 +40,5 @@ class NewApiKey(Body):
 
     def to_new_key(self) -> NewKey:
         queues = None if self.queues is None else frozenset(self.queues)
-        ttl_ms = None if self.ttl is None else max(1, round(self.ttl * 1000))
+        ttl_ms = to_ms(self.ttl)
         return NewKey(self.name, frozenset(self.scopes), queues, ttl_ms)

@@ -12,11 +12,12 @@ from pydantic import (
 )
 
 from workron import ids, models
+from workron.durations import to_ms
 from workron.models import Dependency, Until, When
 from workron.models.job_fields import NO_NUL
 from workron.specs.fields import Body, Reference, Seconds, or_with_a_point
 from workron.specs.job_fields import Concurrency, ListOfExitCodes, Retry, Unique
-from workron.specs.moments import AnyMoment, MomentToCome, is_before, to_ms
+from workron.specs.moments import AnyMoment, MomentToCome, is_before
 from workron.specs.plain import PlainJob, copy
 
 _ARRAY_SCHEMA: Final[dict[str, Any]] = {

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from workron import models
+from workron.durations import to_ms
 from workron.models import UNIQUE_MS, OnConflict, Until, user_json
 from workron.models.job_fields import MIB, NAME_PATTERN, NO_NUL
 from workron.models.retry import RetryPolicy
 from workron.specs.fields import Body, EnvName, Seconds, SomeSeconds, Text, fits, or_with_a_point
-from workron.specs.moments import to_ms
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
 _KEY: Final = r"^[A-Za-z0-9_.\-]{1,128}$"
@@ -40,12 +40,8 @@ class Retry(Body):
     """Random share of each delay: 0.5 by default, so that a delay of 8 s becomes 4 to 8 s."""
 
     def to_policy(self) -> RetryPolicy | None:
-        policy = RetryPolicy(_ms(self.delay), self.factor, _ms(self.max_delay), self.jitter)
+        policy = RetryPolicy(to_ms(self.delay), self.factor, to_ms(self.max_delay), self.jitter)
         return None if policy == RetryPolicy() else policy
-
-
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
 
 
 def in_order(codes: list[int | str]) -> list[int | str]:

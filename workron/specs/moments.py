@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
+from workron.durations import to_ms
 from workron.models import Moment
 from workron.specs.fields import (
     ANY_LENGTH,
@@ -16,11 +17,6 @@ from workron.specs.fields import (
 )
 
 _TIME: Final = {"type": "string", "pattern": RFC3339, "format": "date-time"}
-
-
-def to_ms(seconds: float) -> int:
-    """Return the milliseconds, at least 1 for a positive duration."""
-    return max(1, round(seconds * 1000)) if seconds > 0 else 0
 
 
 def _moment(value: Any) -> Moment:

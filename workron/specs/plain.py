@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, create_model
 
+from workron.durations import to_ms
 from workron.models.field_code import function
 from workron.models.job_fields import DESCRIBED, FILTERABLE, MIB, Described, JobField
 from workron.specs.fields import Body, SomeSeconds, or_with_a_point, within_a_mib
 from workron.specs.job_fields import Argv, Env, Metadata, Tags
-from workron.specs.moments import to_ms
 
 _OWN: Final[dict[str, Any]] = {"argv": Argv, "env": Env, "metadata": Metadata, "tags": Tags}
 """Types of fields that are JSON."""
@@ -59,7 +59,7 @@ else:
 
 def _attribute(field: JobField) -> str:
     value = f"body.{field.shown}"
-    return f"None if {value} is None else to_ms({value})" if field.kind == "duration" else value
+    return f"to_ms({value})" if field.kind == "duration" else value
 
 
 copy: Final[Callable[[PlainJob, Described], None]] = function(

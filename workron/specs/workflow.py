@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from workron import models
+from workron.durations import to_ms
 from workron.errors import InvalidRequest
 from workron.models import OnFailure
 from workron.models.workers import Drain
@@ -139,7 +140,7 @@ class QueueChange(Body):
         def limit(name: str, value: T | None) -> T | models.NoLimit | None:
             return models.NO_LIMIT if value is None and name in self.model_fields_set else value
 
-        rate = None if self.rate is None else models.Rate(self.rate.jobs, max(1, round(self.rate.per * 1000)))
+        rate = None if self.rate is None else models.Rate(self.rate.jobs, to_ms(self.rate.per))
         return models.QueueChange(
             max_pending=limit("max_pending", self.max_pending),
             max_running=limit("max_running", self.max_running),
@@ -215,4 +216,4 @@ class DrainTime(Body):
     """Seconds; by default the worker's own `drain_timeout`."""
 
     def wish(self) -> Drain:
-        return Drain(None if self.timeout is None else round(self.timeout * 1000))
+        return Drain(to_ms(self.timeout))

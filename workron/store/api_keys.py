@@ -18,6 +18,7 @@ from workron.redis.keys import Keys
 from workron.redis.scripts import Arg, Scripts, UnknownReply
 from workron.store import decode
 from workron.store.decode import Row
+from workron.times import redis_ms
 
 _PREFIX: Final = "wk1"
 _SECRET_BYTES: Final = 32
@@ -63,7 +64,7 @@ class ApiKeys:
     async def find(self, key_id: str) -> KeyRecord | None:
         """Return the record of a key, if there is one, in one round trip."""
         reply, time = await self._connection.each([("HGETALL", self._keys.api_key(key_id)), ("TIME",)])
-        return _record(key_id, reply, _ms(time))
+        return _record(key_id, reply, redis_ms(time))
 
     async def list(self) -> list[KeyRecord]:
         """Return all keys in order of creation, including recently expired ones."""
@@ -72,7 +73,7 @@ class ApiKeys:
         *rows, time = await self._connection.each(
             [*(("HGETALL", self._keys.api_key(name)) for name in names), ("TIME",)]
         )
-        records = [_record(name, row, _ms(time)) for name, row in zip(names, rows, strict=True)]
+        records = [_record(name, row, redis_ms(time)) for name, row in zip(names, rows, strict=True)]
         return [record for record in records if record is not None]
 
 
@@ -117,7 +118,3 @@ def _record(key_id: str, reply: Any, now_ms: int) -> KeyRecord | None:
         )
     except (KeyError, ValueError):
         return None
-
-
-def _ms(time: Any) -> int:
-    return int(time[0]) * 1000 + int(time[1]) // 1000

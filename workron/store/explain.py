@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from workron.durations import format_duration
+from workron.durations import format_duration, to_seconds
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, Together, When
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.store.reader import Reader
 from workron.store.slot_queue import place_in_line
+from workron.times import redis_ms
 
 _NAMED: Final = 3
 """Maximum of jobs named in a sentence; the facts have more of them."""
@@ -81,7 +82,7 @@ class Explainer:
         now_ms, reaper = await self._now()
         rest_ms = max(0, (job.run_at_ms or now_ms) - now_ms)
         facts: dict[str, Any] = {
-            "starts_in": rest_ms / 1000,
+            "starts_in": to_seconds(rest_ms),
             "attempts": job.attempts,
             "max_attempts": job.max_attempts,
         }
@@ -133,7 +134,7 @@ class Explainer:
             now_ms, _ = await self._now()
             rest_ms = int(starts[0]) + queue.rate.per_ms - now_ms if starts else 0
             if length >= queue.rate.jobs and 0 < rest_ms <= queue.rate.per_ms:
-                facts |= {"held_by": "rate", "starts_in": rest_ms / 1000}
+                facts |= {"held_by": "rate", "starts_in": to_seconds(rest_ms)}
                 return f"whose rate allows the next start in {_length(rest_ms)}"
         return ""
 
@@ -153,8 +154,8 @@ class Explainer:
         since_ms = max(0, now_ms - (job.started_at_ms or now_ms))
         facts: dict[str, Any] = {
             "worker": job.worker,
-            "runs_for": since_ms / 1000,
-            "lease_left": max(0, rest_ms) / 1000,
+            "runs_for": to_seconds(since_ms),
+            "lease_left": to_seconds(max(0, rest_ms)),
         }
         runs = f"Attempt {job.attempts} of {job.max_attempts} runs on worker {job.worker} since {_length(since_ms)}"
         if rest_ms <= 0:
@@ -195,7 +196,7 @@ class Explainer:
     async def _now(self) -> tuple[int, str]:
         """Return the server's time, and a warning if no reaper is at work."""
         time, last = await self._connection.pipeline([("TIME",), ("HGET", self._keys.meta, "last_pass")])
-        now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+        now_ms = redis_ms(time)
         silent = last is None or now_ms - int(last) > _SILENT_REAPER_MS
         return now_ms, " No reaper is at work: start one with workron reaper." if silent else ""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from workron.durations import to_ms
 from workron.settings import Settings
 
 
@@ -23,16 +24,13 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        def ms(seconds: float) -> int:
-            return round(seconds * 1000)
-
         return cls(
-            lease_ms=ms(settings.lease),
-            pass_ms=ms(settings.reap_every),
-            retry_ms=ms(settings.retry_delay),
-            retry_max_ms=ms(settings.retry_max_delay),
-            stop_ms=ms(2 * settings.kill_grace + settings.lease),
-            retention_done_ms=ms(settings.retention_done),
-            retention_failed_ms=ms(settings.retention_failed),
+            lease_ms=to_ms(settings.lease),
+            pass_ms=to_ms(settings.reap_every),
+            retry_ms=to_ms(settings.retry_delay),
+            retry_max_ms=to_ms(settings.retry_max_delay),
+            stop_ms=to_ms(2 * settings.kill_grace + settings.lease),
+            retention_done_ms=to_ms(settings.retention_done),
+            retention_failed_ms=to_ms(settings.retention_failed),
             max_memory_share=settings.max_memory_share,
         )

@@ -18,6 +18,7 @@ from workron.redis.lane import Command
 from workron.redis.scripts import Scripts
 from workron.store import decode
 from workron.store.decode import Row
+from workron.times import redis_ms
 
 log = structlog.get_logger()
 
@@ -210,7 +211,7 @@ class Reader:
         seen = sorted(pair for pair in scored(beats) if pair[0] > after)
         page = seen[:limit]
         replies = await self.each([("HGETALL", self._keys.worker(name)) for name, _ in page])
-        found = [_worker(*beat, reply, _ms(time)) for beat, reply in zip(page, replies, strict=True)]
+        found = [_worker(*beat, reply, redis_ms(time)) for beat, reply in zip(page, replies, strict=True)]
         shown = tuple(worker for worker in found if worker is not None)
         return WorkerPage(shown, page[-1][0] if len(seen) > limit else None)
 
@@ -226,7 +227,7 @@ class Reader:
             replies = await self.each([("HGETALL", self._keys.worker(worker)) for worker, _ in page])
             for beat, reply in zip(page, replies, strict=True):
                 row = {} if isinstance(reply, Exception) else decode.row(reply)
-                worker = _worker(*beat, reply, _ms(time)) if name in row.get("about", b"") else None
+                worker = _worker(*beat, reply, redis_ms(time)) if name in row.get("about", b"") else None
                 if worker is not None and worker.status is WorkerStatus.ACTIVE and queue in worker.info.queues:
                     found.append(worker)
         return found
@@ -235,7 +236,7 @@ class Reader:
         beat, reply, time = await self._connection.pipeline(
             [("ZSCORE", self._keys.workers, name), ("HGETALL", self._keys.worker(name)), ("TIME",)]
         )
-        found = None if beat is None else _worker(name, int(float(beat)), reply, _ms(time))
+        found = None if beat is None else _worker(name, int(float(beat)), reply, redis_ms(time))
         if found is None:
             raise NotFound("worker", name)
         return found
@@ -317,11 +318,6 @@ def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> Wo
     except (AttributeError, KeyError, TypeError, ValueError):
         log.warning("worker unreadable", worker=name)
         return None
-
-
-def _ms(time: Sequence[bytes]) -> int:
-    """Return the milliseconds since the epoch of a reply to TIME."""
-    return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def scored(reply: Any) -> list[tuple[str, int]]:

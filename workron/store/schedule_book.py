@@ -28,6 +28,7 @@ from workron.schedules.plan import Step
 from workron.schedules.times import Dst, Times
 from workron.store import decode
 from workron.store.decode import Row
+from workron.times import redis_ms
 
 _LISTED: Final = (
     "cron", "timezone", "dst", "overlap", "catch_up", "paused", "kind", "version", "created_at", "updated_at",
@@ -138,7 +139,7 @@ class ScheduleBook:
         ]
         async with self._reads.turn() as connection:  # its work may be a large workflow
             reply, runs, time = await connection.each(commands)
-        now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+        now_ms = redis_ms(time)
         if isinstance(reply, Exception):
             raise StoreBroken(f"schedule {name} is damaged in Redis", retry_after_s=5.0)
         if not reply:
@@ -168,7 +169,7 @@ class ScheduleBook:
         )
         if isinstance(reply, Exception):
             raise StoreBroken("the list of due schedules is damaged in Redis", retry_after_s=5.0)
-        now_ms = int(time[0]) * 1000 + int(time[1]) // 1000
+        now_ms = redis_ms(time)
         if reply and isinstance(reply[0], bytes):
             reply = list(zip(reply[::2], reply[1::2], strict=True))
         scored = [(name.decode(), int(float(score))) for name, score in reply]

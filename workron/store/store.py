@@ -64,6 +64,7 @@ from workron.store.reader import Reader
 from workron.store.schedule_book import ScheduleBook
 from workron.store.submit import Submitter
 from workron.store.watch import RECHECK_S, Watch
+from workron.times import redis_ms
 
 SCHEMA: Final = 1
 """Version of the data in Redis."""
@@ -171,7 +172,7 @@ class Store:
                 ("SCARD", self._keys.quarantine),
             ]
         )
-        now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
+        now_ms = redis_ms(now)
         return Health(
             server,
             last_pass_age_ms=None if last_pass is None else now_ms - int(last_pass),

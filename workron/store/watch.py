@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import structlog
 
+from workron.durations import to_ms
 from workron.errors import StoreUnavailable
 from workron.redis.connection import BLOCK_S, Connection
 from workron.redis.keys import Keys
@@ -70,7 +71,7 @@ class Watch:
         self._wake_all()  # events may have passed while the connection was away
         while True:
             reply = await connection.call(
-                "XREAD", "COUNT", 100, "BLOCK", int(BLOCK_S * 1000), "STREAMS", self._keys.events, last
+                "XREAD", "COUNT", 100, "BLOCK", to_ms(BLOCK_S), "STREAMS", self._keys.events, last
             )
             for entry_id, fields in _entries(reply):
                 last = entry_id
