@@ -108,4 +108,4 @@ local word, claims, due_ms = 'NONE', {}, -1
 if asked.request ~= '' then
   word, claims, due_ms = CLAIMS.answer(asked)
 end
-return { word, due_ms, (propagating or ended_here) and 1 or 0, results, unpack(claims) }
+return { word, due_ms, (propagating or EXPIRY.ended_here) and 1 or 0, results, unpack(claims) }

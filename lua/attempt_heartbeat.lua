@@ -48,7 +48,7 @@ local function beat(id, fence)
   local started_at = passed(key, 'started_at', row[4])
   local timeout_at = timeout_ms and started_at + tonumber(timeout_ms)
   local cancelled_at, overrun_at = passed(key, 'cancel_requested_at', row[5]), passed(key, 'expired_at', row[6])
-  local _, last = must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
+  local _, last = TIMERS.must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
   if last and NOW > last then
     return 'lost'
   end

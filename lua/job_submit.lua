@@ -13,7 +13,7 @@
 -- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
-local limits = read_limits()
+local limits = LIMITS.read()
 local made_at = NOW_TEXT
 local EDGES = 100
 
@@ -101,8 +101,8 @@ end
 -- Why these jobs can't be stored; nil if they can.
 local function refusal(workflow, new, jobs, sizes)
   local refused = workflow ~= '' and new == '' and refuses_jobs(workflow)
-    or limits.full and no_memory(limits)
-    or too_many(limits, sizes)
+    or limits.full and LIMITS.no_memory(limits)
+    or LIMITS.too_many(limits, sizes)
   if refused then
     return refused
   end
@@ -124,7 +124,7 @@ local function store(workflow, new, size, plan)
     erase(jobs)
     return { 'BROKEN' }
   end
-  occupy(limits, sizes)
+  LIMITS.occupy(limits, sizes)
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
     store_workflow(workflow, new, made_at, size)

@@ -14,7 +14,7 @@ local WAKES = 10 -- most workers that are woken in one queue while nobody listen
 
 local more = CLAIMS.promote(limit)
 flush()
-if ended_here then -- further edges are visited by the reaper's next step
+if EXPIRY.ended_here then -- further edges are visited by the reaper's next step
   propagate(EDGES)
   flush()
 end

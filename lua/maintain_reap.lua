@@ -52,7 +52,7 @@ local taken = {}
 -- Why a job has to stop, and by when (ms): see timers.
 local function stop_of(job)
   local timeout_at = job.timeout_ms and job.started_at and job.started_at + job.timeout_ms
-  return must_stop(stop_ms, timeout_at, job.cancel_requested_at, expired_at(job))
+  return TIMERS.must_stop(stop_ms, timeout_at, job.cancel_requested_at, TIMERS.expired_at(job))
 end
 
 -- How long the lease of a job may still run: 0 when it is lost.

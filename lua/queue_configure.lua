@@ -17,7 +17,7 @@ for at = 2, #ARGV, 2 do
   end
 end
 local gates = redis.call('HMGET', key, 'paused', 'max_running', 'rate_jobs')
-note_gate(queue, gates[1] or gates[2] or gates[3])
+GATES.note(queue, gates[1] or gates[2] or gates[3])
 if not gates[3] then
   redis.call('UNLINK', key .. ':starts')
 end

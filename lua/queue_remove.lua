@@ -26,5 +26,5 @@ end
 redis.call('UNLINK', unpack(gone))
 redis.call('ZREM', P .. 'queues', queue)
 redis.pcall('ZREM', P .. 'queues:pending', queue)
-note_gate(queue, false)
+GATES.note(queue, false)
 return { 'FORGOTTEN' }

@@ -18,25 +18,25 @@ local name, version, kind, at, last, following = ARGV[1], ARGV[2], ARGV[3], ARGV
 local what, number, text = ARGV[7], ARGV[8], ARGV[9]
 
 local function hold(row)
-  if not must_wait(row, kind) then
+  if not SCHEDULES.must_wait(row, kind) then
     return false
   end
   if kind == 'next' then
-    move_on(name, kind, last, following)
+    SCHEDULES.move_on(name, kind, last, following)
     if row.overlap == 'queue' and not row.queued then
-      redis.call('HSET', schedule_key(name), 'queued', at)
+      redis.call('HSET', SCHEDULES.key_of(name), 'queued', at)
     else
-      note_run(name, at, 'skipped', '1', '-', '-', '')
+      SCHEDULES.note_run(name, at, 'skipped', '1', '-', '-', '')
     end
   end
   return true
 end
 
-local row = read_schedule(name)
-if not row and redis.call('EXISTS', schedule_key(name)) == 0 then
+local row = SCHEDULES.read(name)
+if not row and redis.call('EXISTS', SCHEDULES.key_of(name)) == 0 then
   redis.call('ZREM', P .. 'schedules:due', name)
 end
-if not is_due(row, { version = version, kind = kind, at = at }) then
+if not SCHEDULES.is_due(row, { version = version, kind = kind, at = at }) then
   return { 'OTHERWISE' }
 end
 if what == 'later' then
@@ -48,8 +48,8 @@ if what == 'hold' then
     return { 'OTHERWISE' }
   end
 else
-  move_on(name, kind, last, following)
-  note_run(name, at, what, number, '-', '-', text)
+  SCHEDULES.move_on(name, kind, last, following)
+  SCHEDULES.note_run(name, at, what, number, '-', '-', text)
 end
-look_again(name)
+SCHEDULES.look_again(name)
 return { 'MOVED' }

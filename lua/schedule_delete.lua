@@ -6,7 +6,7 @@
 -- Returns {"UNSCHEDULED"} or {"UNKNOWN"}
 
 local name = ARGV[1]
-local key = schedule_key(name)
+local key = SCHEDULES.key_of(name)
 
 local there = redis.call('ZREM', P .. 'schedules', name) + redis.call('DEL', key, key .. ':runs')
 redis.call('ZREM', P .. 'schedules:due', name)

@@ -11,7 +11,7 @@
 -- Returns {"SCHEDULED", created} (1 or 0), or {"OTHERWISE"} when it is not as seen
 
 local name, seen, version, next_at, last = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local key = schedule_key(name)
+local key = SCHEDULES.key_of(name)
 
 local present, born, newest, kept = unpack(redis.call('HMGET', key, 'version', 'born', 'last', 'next'))
 if present == version then
@@ -37,5 +37,5 @@ if not present then
   redis.call('HSET', key, 'born', version, 'created_at', NOW_TEXT)
   redis.call('ZADD', P .. 'schedules', '0', name)
 end
-look_again(name)
+SCHEDULES.look_again(name)
 return { 'SCHEDULED', present and 0 or 1 }

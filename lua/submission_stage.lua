@@ -41,15 +41,15 @@ end
 if chunk ~= '0' and not last then
   return { 'EARLY' }
 end
-local limits = read_limits()
+local limits = LIMITS.read()
 if limits.full then
-  return no_memory(limits)
+  return LIMITS.no_memory(limits)
 end
 local sizes = {}
 for _, room in ipairs(FORMATS.read_rooms(reserve)) do
   sizes[room.queue] = room.number
 end
-local refused = too_many(limits, sizes)
+local refused = LIMITS.too_many(limits, sizes)
 if refused then
   return refused
 end

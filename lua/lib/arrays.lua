@@ -167,7 +167,7 @@ local function end_array(head, row)
     outcome.reason = 'upstream'
     outcome.error = int(row.failed + row.skipped) .. ' of ' .. int(row.size) .. ' tasks have not succeeded'
   end
-  if expired_at(head) and not head.cancel_requested_at then
+  if TIMERS.expired_at(head) and not head.cancel_requested_at then
     status, outcome = 'failed', { reason = 'expired', error = 'expired: not done by its deadline' }
   elseif head.reason == 'expired' then -- no task has started in time
     status, outcome = 'cancelled', { reason = 'expired', error = 'expired: not started in time' }

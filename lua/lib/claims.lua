@@ -32,7 +32,7 @@ function CLAIMS.promote(limit)
     if timer == 'refill' then
       SLOTS.look_again(id)
     elseif timer then
-      ring_safely(timer, id)
+      EXPIRY.ring(timer, id)
     elseif job and job.status == 'scheduled' then
       come_due(job)
     else
@@ -45,8 +45,8 @@ end
 -- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
 function CLAIMS.next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
-  local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or gate_due_ms
-  return due_ms and math.min(due_ms, gate_due_ms or due_ms) or -1
+  local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or GATES.due_ms
+  return due_ms and math.min(due_ms, GATES.due_ms or due_ms) or -1
 end
 
 -- LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n, the count still to be filled in.
@@ -100,7 +100,7 @@ local function in_its_place(job, list)
   if turn ~= job.id then
     job = turn and ROWS.read(turn)
   end
-  return job and in_time(job.id, job.hooks) and ROWS.complete(job)
+  return job and EXPIRY.in_time(job.id, job.hooks) and ROWS.complete(job)
 end
 
 -- The job to start for a popped id; nil or false if there is none. An id counts only if its hash says that it is pending in
@@ -145,7 +145,7 @@ end
 local function claim_in(round, queue)
   local before, limit = #round.claims, round.asked.limit
   local gated, call = is_gated(queue), CLAIMS.pop_call(queue)
-  local most = gated and before + room_in(queue, limit - before) or limit
+  local most = gated and before + GATES.room_in(queue, limit - before) or limit
   while #round.claims < most and round.looks > 0 and not round.stopped do -- bound: `looks` falls with each popped id
     call[14] = int(math.min(most - #round.claims, round.looks))
     local popped = redis.call(unpack(call))
@@ -155,7 +155,7 @@ local function claim_in(round, queue)
     start_popped(round, queue, popped[1], popped[2])
   end
   if gated and #round.claims > before then
-    note_starts(queue, #round.claims - before)
+    GATES.note_starts(queue, #round.claims - before)
   end
 end
 
@@ -192,7 +192,7 @@ end
 
 local function anything_waits(queue)
   local pending, held = unpack(redis.call('HMGET', queue_key(queue), 'pending', 'held'))
-  return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or room_in(queue, 1) > 0)
+  return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or GATES.room_in(queue, 1) > 0)
 end
 
 -- Wake the next worker where a call leaves work behind. Call it after `flush`. Returns what `hint` does, for the last queue.

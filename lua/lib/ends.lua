@@ -106,7 +106,7 @@ local function conclude(job, outcome, delay_ms)
   if job.cancel_requested_at then
     outcome.reason = 'cancelled'
     end_job(job, 'cancelled', outcome)
-  elseif expired_at(job) then
+  elseif TIMERS.expired_at(job) then
     local error = outcome.error or ''
     if outcome.reason == 'cancelled' then -- the first line says that its worker was asked to stop it
       error = string.match(error, '\n(.*)$') or ''
@@ -132,7 +132,7 @@ local function give_back(id, fence)
   if not job or job.status ~= 'running' or job.fence ~= fence then
     return nil
   end
-  if job.cancel_requested_at or expired_at(job) then
+  if job.cancel_requested_at or TIMERS.expired_at(job) then
     return conclude(job, { fence = fence, reason = 'cancelled' })
   end
   local key = job_key(id)

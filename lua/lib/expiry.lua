@@ -4,8 +4,7 @@
 -- Not started by `expires`: cancelled. Not ended by its deadline: failed, or stopped like a cancelled one if it runs, and
 -- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.
 
-local ended_here = false -- whether a job has ended: its dependents are to be visited
-local ring_safely, in_time
+local EXPIRY = { ended_here = false } -- whether a job has ended: its dependents are to be visited
 
 do
 
@@ -17,7 +16,7 @@ local function expire_waiting(job, status, what)
   end
   local told = 'expired: ' .. what .. (last[3] and '\n' .. last[3] or '')
   end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
-  ended_here = true
+  EXPIRY.ended_here = true
 end
 
 local function stop_running(job)
@@ -42,12 +41,12 @@ end
 local function ring(kind, id)
   local job = read(id)
   local at = job and not TERMINAL[job.status] and job[kind .. '_at']
-  index(DUE, kind .. ' ' .. id, false)
+  index(TIMERS.DUE, kind .. ' ' .. id, false)
   if not at then
     return
   end
   if at > NOW then
-    index(DUE, kind .. ' ' .. id, at)
+    index(TIMERS.DUE, kind .. ' ' .. id, at)
   elseif job.status == 'running' then
     if kind == 'deadline' and not job.expired_at then
       stop_running(job)
@@ -62,16 +61,16 @@ local function ring(kind, id)
 end
 
 -- Act on a timer that has come, a member of `due`.
-function ring_safely(kind, id)
+function EXPIRY.ring(kind, id)
   if not pcall(ring, kind, id) then
     quarantine(id)
-    index(DUE, kind .. ' ' .. id, false)
+    index(TIMERS.DUE, kind .. ' ' .. id, false)
   end
 end
 
 -- Whether a pending job may still start; if not, it ends here. Its timer may have come a moment ago, or have to wait for
 -- those before it.
-function in_time(id, hooks)
+function EXPIRY.in_time(id, hooks)
   if not has_hook(hooks, 'timers') then
     return true
   end
@@ -79,7 +78,7 @@ function in_time(id, hooks)
   for i, kind in ipairs({ 'deadline', 'expires' }) do
     local at = tonumber(row[i] or '')
     if at and at <= NOW and (kind == 'deadline' or (row[3] or '0') == '0') then
-      ring_safely(kind, id)
+      EXPIRY.ring(kind, id)
       return false
     end
   end

@@ -65,7 +65,7 @@ end
 -- Bring a task to what the end of the one that it follows demands: it starts, or is skipped.
 local function follow(follower, when, place, status)
   local head = read(follower)
-  if not head or head.cancel_requested_at or expired_at(head) then
+  if not head or head.cancel_requested_at or TIMERS.expired_at(head) then
     return
   end
   local started, dropped, deleted, parallel = unpack(

@@ -5,8 +5,7 @@
 -- Nothing is popped that may not start. How many run is the queue's own count, so no slot can leak; `queue:<q>:starts`
 -- (LIST) has the times of its last starts, as many as its rate allows.
 
-local gate_due_ms -- until a start is allowed again in a queue that this call has looked at
-local note_gate, room_in, note_starts
+local GATES = {} -- `due_ms`: until a start is allowed again in a queue that this call has looked at
 
 do
 
@@ -14,7 +13,7 @@ local starts = {} -- queue → starts of this call that its count does not have 
 local MOST_NAMED = 50
 
 -- Note whether a queue has a gate.
-function note_gate(queue, has_gate)
+function GATES.note(queue, has_gate)
   local gates = P .. 'gates'
   redis.call(has_gate and 'SADD' or 'SREM', gates, queue)
   local number = redis.call('SCARD', gates)
@@ -40,7 +39,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
   for _, at in ipairs(redis.call('LRANGE', key, int(first), int(first + wanted - free - 1))) do
     local rest_ms = tonumber(at) + per_ms - NOW
     if rest_ms > 0 and rest_ms <= per_ms then -- else it was noted while the server's clock was ahead
-      gate_due_ms = math.min(gate_due_ms or rest_ms, rest_ms)
+      GATES.due_ms = math.min(GATES.due_ms or rest_ms, rest_ms)
       break
     end
     free = free + 1
@@ -49,7 +48,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
 end
 
 -- How many jobs of a gated queue may start now, of those wanted.
-function room_in(queue, wanted)
+function GATES.room_in(queue, wanted)
   local paused, most, running, jobs, per_ms = unpack(
     redis.call('HMGET', queue_key(queue), 'paused', 'max_running', 'running', 'rate_jobs', 'rate_per_ms'))
   if paused then
@@ -66,7 +65,7 @@ function room_in(queue, wanted)
 end
 
 -- Note starts in a gated queue.
-function note_starts(queue, number)
+function GATES.note_starts(queue, number)
   starts[queue] = (starts[queue] or 0) + number
   local jobs, per_ms = unpack(redis.call('HMGET', queue_key(queue), 'rate_jobs', 'rate_per_ms'))
   if jobs then

@@ -1,7 +1,7 @@
 -- limits: how many jobs may wait, in a queue and in all. What waits is pending, scheduled, blocked, or reserved: a large
 -- submission has its room from its first chunk on, until its jobs are admitted. Only submissions are ever refused.
 
-local queue_row, read_limits, no_memory, too_many, occupy
+local LIMITS = {}
 
 do
 
@@ -10,7 +10,7 @@ local RATE_MS = 60000 -- a drain rate is believed for so long
 -- What a queue's hash says; read once per call.
 local queue_rows = {}
 
-function queue_row(queue)
+function LIMITS.row_of(queue)
   local row = queue_rows[queue]
   if not row then
     local pending, scheduled, blocked, reserved, most, held = unpack(
@@ -23,7 +23,7 @@ function queue_row(queue)
 end
 
 -- The limits that all queues share, and whether Redis has room for new work.
-function read_limits()
+function LIMITS.read()
   local found = redis.call('HMGET', KEYS[1], 'full', 'max_pending', 'max_pending_total', 'waiting')
   return { full = found[1], most = found[2], most_in_all = found[3], waiting = tonumber(found[4] or 0) }
 end
@@ -39,16 +39,16 @@ local function refusal(queue, most, waiting, size)
 end
 
 -- {"FULL", jobs that are too many for Redis' memory, rate}
-function no_memory(limits)
+function LIMITS.no_memory(limits)
   return { 'FULL', tonumber(limits.full), rate_of('') }
 end
 
 -- Whether jobs (queue → how many) are too many by now: nil, or {"QUEUE_FULL", queue, limit, waiting, size, rate}.
 -- queue '': it is the limit of all together; rate: jobs per second that leave there, '' when it is not known.
-function too_many(limits, sizes)
+function LIMITS.too_many(limits, sizes)
   local total = 0
   for queue, size in pairs(sizes) do
-    local row = queue_row(queue)
+    local row = LIMITS.row_of(queue)
     local most = row.most or limits.most
     if most and size > 0 and row.waiting + size > tonumber(most) then -- else as many are replaced
       return refusal(queue, most, row.waiting, size)
@@ -62,9 +62,9 @@ function too_many(limits, sizes)
 end
 
 -- Count jobs of this call as waiting, for those that come behind them.
-function occupy(limits, sizes)
+function LIMITS.occupy(limits, sizes)
   for queue, size in pairs(sizes) do
-    local row = queue_row(queue)
+    local row = LIMITS.row_of(queue)
     row.waiting = row.waiting + size
     limits.waiting = limits.waiting + size
   end

@@ -7,7 +7,7 @@
 -- one behind; `queued`: `at` is the one that waits for an earlier one's end; `run`: it fires because somebody asks, `key` (`-`
 -- for none) tells a repeat.
 
-local schedule_key, schedule_of, read_schedule, must_wait, is_due, judge_occurrence, look_again, note_run, move_on, record_occurrence
+local SCHEDULES = {}
 
 do
 
@@ -17,12 +17,12 @@ local LOOK_MS, LOOK_MOST_MS = 1000, 5000 -- when to look whether what a queued o
 local RUN_KEY_MS = '86400000'
 local LUMPED = { skipped = true, missed = true, refused = true } -- outcomes of which many in a row are one line
 
-function schedule_key(name)
+function SCHEDULES.key_of(name)
   return P .. 'schedule:' .. name
 end
 
 -- The name of the schedule for which an idempotency key stands, nil for any other key.
-function schedule_of(key)
+function SCHEDULES.name_in(key)
   return string.match(key, '^schedule:(.+)$')
 end
 
@@ -32,8 +32,8 @@ local function parse_occurrence(fingerprint)
 end
 
 -- Read what says whether a schedule may move; nil if there is none, or its key is damaged.
-function read_schedule(name)
-  local row = redis.pcall('HMGET', schedule_key(name), 'version', 'next', 'queued', 'overlap', 'paused', 'active')
+function SCHEDULES.read(name)
+  local row = redis.pcall('HMGET', SCHEDULES.key_of(name), 'version', 'next', 'queued', 'overlap', 'paused', 'active')
   if not row[1] then
     return nil
   end
@@ -69,21 +69,21 @@ local function unfinished_runs(active)
 end
 
 -- Whether an occurrence has to wait for an earlier one, as the schedule says it. One that is queued goes first.
-function must_wait(row, kind)
+function SCHEDULES.must_wait(row, kind)
   if row.overlap == 'allow' or kind == 'run' then
     return false
   end
   return kind == 'next' and row.queued and true or #unfinished_runs(row.active) > 0
 end
 
-function is_due(row, seen)
+function SCHEDULES.is_due(row, seen)
   return row and row.version == seen.version and not row.paused and row[seen.kind] == seen.at and tonumber(seen.at) <= NOW
 end
 
 -- Judge a submission for a schedule: nil if it may be stored, else {"REPEATED", first, size, workflow} or {"MISMATCH"}.
-function judge_occurrence(name, fingerprint)
+function SCHEDULES.judge(name, fingerprint)
   local seen = parse_occurrence(fingerprint)
-  local row = read_schedule(name)
+  local row = SCHEDULES.read(name)
   if seen.kind == 'run' then
     local before = seen.key ~= '-' and redis.call('GET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key)
     if before then
@@ -92,15 +92,15 @@ function judge_occurrence(name, fingerprint)
     end
     return not (row and row.version == seen.version) and { 'MISMATCH' } or nil
   end
-  if not is_due(row, seen) or must_wait(row, seen.kind) then
+  if not SCHEDULES.is_due(row, seen) or SCHEDULES.must_wait(row, seen.kind) then
     return { 'MISMATCH' }
   end
   return nil
 end
 
 -- Note when the schedule is to be looked at again.
-function look_again(name)
-  local row = read_schedule(name)
+function SCHEDULES.look_again(name)
+  local row = SCHEDULES.read(name)
   local at = row and not row.paused and row.next and tonumber(row.next)
   if row and not row.paused and row.queued then
     local waits = math.max(LOOK_MS, math.min(LOOK_MOST_MS, math.floor((NOW - tonumber(row.queued)) / 20)))
@@ -114,8 +114,8 @@ function look_again(name)
 end
 
 -- Write down what became of occurrences. It is for people: where a key is damaged, the schedule goes on without.
-function note_run(name, at, outcome, number, job, workflow, text)
-  local key = schedule_key(name)
+function SCHEDULES.note_run(name, at, outcome, number, job, workflow, text)
+  local key = SCHEDULES.key_of(name)
   redis.pcall('HINCRBY', key, outcome, number)
   local first, before, some = FORMATS.read_run(LUMPED[outcome] and redis.pcall('LINDEX', key .. ':runs', '0'))
   if before == outcome then
@@ -128,8 +128,8 @@ function note_run(name, at, outcome, number, job, workflow, text)
 end
 
 -- Take the occurrence off the schedule: what follows is `following`.
-function move_on(name, kind, last, following)
-  local key = schedule_key(name)
+function SCHEDULES.move_on(name, kind, last, following)
+  local key = SCHEDULES.key_of(name)
   if kind == 'queued' then
     redis.call('HDEL', key, 'queued')
   elseif kind == 'next' then
@@ -143,27 +143,27 @@ function move_on(name, kind, last, following)
 end
 
 local function note_start(name, seen, first, workflow)
-  local active = unfinished_runs(read_schedule(name).active)
+  local active = unfinished_runs(SCHEDULES.read(name).active)
   active[#active + 1] = workflow ~= '' and '+' .. workflow or first
-  redis.call('HSET', schedule_key(name), 'active', table.concat(active, ' ', math.max(1, #active - ACTIVE + 1)))
+  redis.call('HSET', SCHEDULES.key_of(name), 'active', table.concat(active, ' ', math.max(1, #active - ACTIVE + 1)))
   local outcome = seen.kind == 'run' and 'manual' or 'fired'
-  note_run(name, seen.at, outcome, '1', workflow ~= '' and '-' or first, workflow ~= '' and workflow or '-', '')
+  SCHEDULES.note_run(name, seen.at, outcome, '1', workflow ~= '' and '-' or first, workflow ~= '' and workflow or '-', '')
 end
 
 -- Note that the jobs of an occurrence are stored. `returned`: it is not, as the job `first` holds its unique key.
-function record_occurrence(name, fingerprint, first, size, workflow, returned)
+function SCHEDULES.record(name, fingerprint, first, size, workflow, returned)
   local seen = parse_occurrence(fingerprint)
   if returned then
-    note_run(name, seen.at, 'skipped', '1', '-', '-', 'job ' .. first .. ' holds its unique key')
+    SCHEDULES.note_run(name, seen.at, 'skipped', '1', '-', '-', 'job ' .. first .. ' holds its unique key')
   else
     note_start(name, seen, first, workflow)
   end
-  move_on(name, seen.kind, seen.at, seen.following)
+  SCHEDULES.move_on(name, seen.kind, seen.at, seen.following)
   if seen.key ~= '-' then
     local entry = FORMATS.entry('-', first, size, workflow)
     redis.call('SET', P .. 'idempotency:schedule:' .. name .. ':' .. seen.key, entry, 'PX', RUN_KEY_MS)
   end
-  look_again(name)
+  SCHEDULES.look_again(name)
 end
 
 end

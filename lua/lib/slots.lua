@@ -18,231 +18,231 @@ local SLOTS = { -- one local for all that is needed elsewhere: a script may have
   touched = {}, -- key → 'changed' where something has changed; 'on' to go on
   arrived = {}, -- id → true: it waits since this call
 }
+
 do
-  local BAND = SLOTS.BAND
-  local RUNNING, QUEUES = ':running', ':queues'
-  local NAMED = { 'concurrency', 'concurrency_limit', 'created_at', 'priority', 'array' }
-  local COUNTS = { 'limit', 'since', 'jobs', 'seq', 'front', 'turn', 'rest' }
 
-  local named = {} -- id → what its job says
-  local heads = {} -- array → what its job says
-  local listed = {} -- waiting set → true: its queue is in the sets of queues
-  local abouts = {} -- key → its hash
+local BAND = SLOTS.BAND
+local RUNNING, QUEUES = ':running', ':queues'
+local NAMED = { 'concurrency', 'concurrency_limit', 'created_at', 'priority', 'array' }
+local COUNTS = { 'limit', 'since', 'jobs', 'seq', 'front', 'turn', 'rest' }
 
-  local function key_of(name)
-    return P .. 'concurrency:' .. name
-  end
+local named = {} -- id → what its job says
+local heads = {} -- array → what its job says
+local listed = {} -- waiting set → true: its queue is in the sets of queues
+local abouts = {} -- key → its hash
 
-  local function waiting_of(name, queue)
-    return P .. 'concurrency:' .. name .. ':waiting:' .. queue
-  end
+function SLOTS.key_of(name)
+  return P .. 'concurrency:' .. name
+end
 
-  local function keys_in(queue)
-    return queue_key(queue) .. ':keys'
-  end
+function SLOTS.waiting_of(name, queue)
+  return P .. 'concurrency:' .. name .. ':waiting:' .. queue
+end
 
-  local function touch(name)
-    SLOTS.touched[name] = 'changed'
-  end
+function SLOTS.keys_in(queue)
+  return queue_key(queue) .. ':keys'
+end
 
-  -- What a job says, a task by its array; without `name` where it says nothing.
-  local function said_by(id)
-    if not named[id] then
-      local row = redis.call('HMGET', job_key(id), unpack(NAMED))
-      local head = not row[1] and string.match(row[5] or '', '^%S+')
-      if head then
-        heads[head] = heads[head] or redis.call('HMGET', job_key(head), 'concurrency', 'concurrency_limit')
-        row[1], row[2] = heads[head][1], heads[head][2]
-      end
-      named[id] = {
-        name = row[1],
-        limit = tonumber(row[2] or '') or 1,
-        made_at = not head and tonumber(row[3] or ''),
-        priority = tonumber(row[4] or '5'),
-      }
+local function touch(name)
+  SLOTS.touched[name] = 'changed'
+end
+
+-- What a job says, a task by its array; without `name` where it says nothing.
+function SLOTS.said_by(id)
+  if not named[id] then
+    local row = redis.call('HMGET', job_key(id), unpack(NAMED))
+    local head = not row[1] and string.match(row[5] or '', '^%S+')
+    if head then
+      heads[head] = heads[head] or redis.call('HMGET', job_key(head), 'concurrency', 'concurrency_limit')
+      row[1], row[2] = heads[head][1], heads[head][2]
     end
-    return named[id]
+    named[id] = {
+      name = row[1],
+      limit = tonumber(row[2] or '') or 1,
+      made_at = not head and tonumber(row[3] or ''),
+      priority = tonumber(row[4] or '5'),
+    }
   end
+  return named[id]
+end
 
-  -- The hash of a key: read once, and written when all that was done in this call is counted.
-  local function about_key(name)
-    if not abouts[name] then
-      local about, row = {}, redis.call('HMGET', key_of(name), unpack(COUNTS))
-      for i, field in ipairs(COUNTS) do
-        about[field] = tonumber(row[i] or '') or 0
-      end
-      about.stored = row
-      abouts[name] = about
+-- The hash of a key: read once, and written when all that was done in this call is counted.
+function SLOTS.about_key(name)
+  if not abouts[name] then
+    local about, row = {}, redis.call('HMGET', SLOTS.key_of(name), unpack(COUNTS))
+    for i, field in ipairs(COUNTS) do
+      about[field] = tonumber(row[i] or '') or 0
     end
-    return abouts[name]
+    about.stored = row
+    abouts[name] = about
   end
+  return abouts[name]
+end
 
-  -- The limit of a key is that of the job made last: chunks of a large submission may come behind it.
-  local function note_limit(job)
-    local about = about_key(job.name)
-    if about.limit == 0 or job.made_at and job.made_at >= about.since then
-      about.limit, about.since = job.limit, job.made_at or 0
-      touch(job.name)
-    end
-    return about
+-- The limit of a key is that of the job made last: chunks of a large submission may come behind it.
+local function note_limit(job)
+  local about = SLOTS.about_key(job.name)
+  if about.limit == 0 or job.made_at and job.made_at >= about.since then
+    about.limit, about.since = job.limit, job.made_at or 0
+    touch(job.name)
   end
+  return about
+end
 
-  local function free_slots(name)
-    return about_key(name).limit - redis.call('ZCARD', key_of(name) .. RUNNING)
+function SLOTS.free_slots(name)
+  return SLOTS.about_key(name).limit - redis.call('ZCARD', SLOTS.key_of(name) .. RUNNING)
+end
+
+-- Places are counted up for those that come, and down for those that come back.
+local function next_place(said, in_front)
+  local about, field, step = SLOTS.about_key(said.name), in_front and 'front' or 'seq', in_front and -1 or 1
+  about[field] = about[field] + step
+  about.limit = about.limit > 0 and about.limit or said.limit -- the hash was deleted: nobody would ever be let go
+  return (9 - said.priority) * BAND + BAND / 2 + about[field]
+end
+
+local function wait(said, job, in_front)
+  local waiting = SLOTS.waiting_of(said.name, job.queue)
+  redis.call('ZADD', waiting, int(next_place(said, in_front)), job.id)
+  if not listed[waiting] then
+    redis.call('ZADD', SLOTS.key_of(said.name) .. QUEUES, 'NX', '0', job.queue)
+    redis.call('ZADD', SLOTS.keys_in(job.queue), '0', said.name)
+    listed[waiting] = true
   end
+  kept_back[job.id] = true
+  SLOTS.arrived[job.id] = not in_front or nil
+  count(queue_key(job.queue), 'held', 1)
+  touch(said.name)
+end
 
-  -- Places are counted up for those that come, and down for those that come back.
-  local function next_place(said, in_front)
-    local about, field, step = about_key(said.name), in_front and 'front' or 'seq', in_front and -1 or 1
-    about[field] = about[field] + step
-    about.limit = about.limit > 0 and about.limit or said.limit -- the hash was deleted: nobody would ever be let go
-    return (9 - said.priority) * BAND + BAND / 2 + about[field]
+local function drop(name, queue, id)
+  local waiting = SLOTS.waiting_of(name, queue)
+  redis.call('ZREM', waiting, id)
+  if redis.call('EXISTS', waiting) == 0 then
+    redis.call('ZREM', SLOTS.key_of(name) .. QUEUES, queue)
+    redis.call('ZREM', SLOTS.keys_in(queue), name)
+    listed[waiting] = nil
   end
+end
 
-  local function wait(said, job, in_front)
-    local waiting = waiting_of(said.name, job.queue)
-    redis.call('ZADD', waiting, int(next_place(said, in_front)), job.id)
-    if not listed[waiting] then
-      redis.call('ZADD', key_of(said.name) .. QUEUES, 'NX', '0', job.queue)
-      redis.call('ZADD', keys_in(job.queue), '0', said.name)
-      listed[waiting] = true
-    end
-    kept_back[job.id] = true
-    SLOTS.arrived[job.id] = not in_front or nil
-    count(queue_key(job.queue), 'held', 1)
+local function wait_no_more(said, job, starts)
+  local place = tonumber(redis.call('ZSCORE', SLOTS.waiting_of(said.name, job.queue), job.id) or 0)
+  drop(said.name, job.queue, job.id)
+  if place > 0 then
+    count(queue_key(job.queue), 'held', -1)
+  end
+  if not starts then
     touch(said.name)
   end
+end
 
-  local function drop(name, queue, id)
-    local waiting = waiting_of(name, queue)
-    redis.call('ZREM', waiting, id)
-    if redis.call('EXISTS', waiting) == 0 then
-      redis.call('ZREM', key_of(name) .. QUEUES, queue)
-      redis.call('ZREM', keys_in(queue), name)
-      listed[waiting] = nil
+local function change(job, from, to)
+  local said = SLOTS.said_by(job.id)
+  if not said.name then
+    return
+  end
+  local running = SLOTS.key_of(said.name) .. RUNNING
+  if from == 'running' then
+    redis.call('ZREM', running, job.id)
+    touch(said.name)
+  elseif from == 'pending' then
+    wait_no_more(said, job, to == 'running')
+  end
+  local was_there, is_there = from and not TERMINAL[from], not TERMINAL[to]
+  if is_there ~= (was_there or false) then
+    local about = is_there and note_limit(said) or SLOTS.about_key(said.name)
+    about.jobs = about.jobs + (is_there and 1 or -1)
+    touch(said.name)
+  end
+  if to == 'running' then
+    redis.call('ZADD', running, NOW_TEXT, job.id)
+  elseif to == 'pending' then
+    wait(said, job, from == 'running')
+  end
+end
+
+function HOOKS.concurrency(job, from, to)
+  if not pcall(change, job, from, to) then
+    quarantine(job.id)
+  end
+end
+
+-- The first one of those that were let go, of a range of places; what waits no more (its key was deleted) is dropped.
+function SLOTS.first_let_go(name, queue, first, last)
+  local best = redis.call('ZREVRANGEBYSCORE', SLOTS.waiting_of(name, queue), first, last, 'LIMIT', '0', '1')[1]
+  if best and redis.pcall('HGET', job_key(best), 'status') ~= 'pending' then
+    drop(name, queue, best)
+    return SLOTS.first_let_go(name, queue, first, last)
+  end
+  return best
+end
+
+local function turn_of(id, queue, list)
+  local said = SLOTS.said_by(id)
+  if not said.name then
+    return id
+  end
+  local waiting = SLOTS.waiting_of(said.name, queue)
+  local place = tonumber(redis.call('ZSCORE', waiting, id) or 0)
+  local free = SLOTS.free_slots(said.name)
+  if free <= 0 then
+    if place < 0 then
+      redis.call('ZADD', waiting, int(-place), id)
+      count(queue_key(queue), 'held', 1)
+    end
+    return nil
+  end
+  if free > SLOTS.WINDOW then
+    touch(said.name)
+  end
+  place = math.abs(place)
+  local first = SLOTS.first_let_go(said.name, queue, int(-math.floor(place / BAND) * BAND), '(' .. int(-place))
+  if first then
+    redis.call('LPUSH', list, id)
+  end
+  return first or id
+end
+
+-- A job that may have a key was popped from `list`: return which job starts instead, the first one of those that were
+-- let go (the other one goes back to the head of the list), or nil if there is no slot any more.
+function SLOTS.whose_turn(id, queue, hooks, list)
+  if not has_hook(hooks, 'concurrency') then
+    return id
+  end
+  local ok, first = pcall(turn_of, id, queue, list)
+  if not ok then
+    quarantine(id)
+  end
+  return ok and first
+end
+
+-- Have a pending job leave its line, or stand in that of its queue.
+function SLOTS.leave_line(job)
+  HOOKS.concurrency(job, 'pending', 'blocked')
+end
+
+function SLOTS.join_line(job)
+  HOOKS.concurrency(job, 'blocked', 'pending')
+end
+
+-- Write what has changed of a key's counts in this call.
+function SLOTS.write(name)
+  local about, fields = SLOTS.about_key(name), {}
+  for i, field in ipairs(COUNTS) do
+    local value = int(about[field])
+    if value ~= (about.stored[i] or '0') then
+      fields[#fields + 1], fields[#fields + 2] = field, value
+      about.stored[i] = value
     end
   end
-
-  local function wait_no_more(said, job, starts)
-    local place = tonumber(redis.call('ZSCORE', waiting_of(said.name, job.queue), job.id) or 0)
-    drop(said.name, job.queue, job.id)
-    if place > 0 then
-      count(queue_key(job.queue), 'held', -1)
-    end
-    if not starts then
-      touch(said.name)
-    end
+  if #fields > 0 then
+    redis.call('HSET', SLOTS.key_of(name), unpack(fields))
   end
+end
 
-  local function change(job, from, to)
-    local said = said_by(job.id)
-    if not said.name then
-      return
-    end
-    local running = key_of(said.name) .. RUNNING
-    if from == 'running' then
-      redis.call('ZREM', running, job.id)
-      touch(said.name)
-    elseif from == 'pending' then
-      wait_no_more(said, job, to == 'running')
-    end
-    local was_there, is_there = from and not TERMINAL[from], not TERMINAL[to]
-    if is_there ~= (was_there or false) then
-      local about = is_there and note_limit(said) or about_key(said.name)
-      about.jobs = about.jobs + (is_there and 1 or -1)
-      touch(said.name)
-    end
-    if to == 'running' then
-      redis.call('ZADD', running, NOW_TEXT, job.id)
-    elseif to == 'pending' then
-      wait(said, job, from == 'running')
-    end
-  end
+function SLOTS.forget(name)
+  redis.call('DEL', SLOTS.key_of(name))
+  abouts[name] = nil
+end
 
-  function HOOKS.concurrency(job, from, to)
-    if not pcall(change, job, from, to) then
-      quarantine(job.id)
-    end
-  end
-
-  -- The first one of those that were let go, of a range of places; what waits no more (its key was deleted) is dropped.
-  local function first_let_go(name, queue, first, last)
-    local best = redis.call('ZREVRANGEBYSCORE', waiting_of(name, queue), first, last, 'LIMIT', '0', '1')[1]
-    if best and redis.pcall('HGET', job_key(best), 'status') ~= 'pending' then
-      drop(name, queue, best)
-      return first_let_go(name, queue, first, last)
-    end
-    return best
-  end
-
-  local function turn_of(id, queue, list)
-    local said = said_by(id)
-    if not said.name then
-      return id
-    end
-    local waiting = waiting_of(said.name, queue)
-    local place = tonumber(redis.call('ZSCORE', waiting, id) or 0)
-    local free = free_slots(said.name)
-    if free <= 0 then
-      if place < 0 then
-        redis.call('ZADD', waiting, int(-place), id)
-        count(queue_key(queue), 'held', 1)
-      end
-      return nil
-    end
-    if free > SLOTS.WINDOW then
-      touch(said.name)
-    end
-    place = math.abs(place)
-    local first = first_let_go(said.name, queue, int(-math.floor(place / BAND) * BAND), '(' .. int(-place))
-    if first then
-      redis.call('LPUSH', list, id)
-    end
-    return first or id
-  end
-
-  -- A job that may have a key was popped from `list`: return which job starts instead, the first one of those that were
-  -- let go (the other one goes back to the head of the list), or nil if there is no slot any more.
-  function SLOTS.whose_turn(id, queue, hooks, list)
-    if not has_hook(hooks, 'concurrency') then
-      return id
-    end
-    local ok, first = pcall(turn_of, id, queue, list)
-    if not ok then
-      quarantine(id)
-    end
-    return ok and first
-  end
-
-  -- Have a pending job leave its line, or stand in that of its queue.
-  function SLOTS.leave_line(job)
-    HOOKS.concurrency(job, 'pending', 'blocked')
-  end
-
-  function SLOTS.join_line(job)
-    HOOKS.concurrency(job, 'blocked', 'pending')
-  end
-
-  -- Write what has changed of a key's counts in this call.
-  function SLOTS.write(name)
-    local about, fields = about_key(name), {}
-    for i, field in ipairs(COUNTS) do
-      local value = int(about[field])
-      if value ~= (about.stored[i] or '0') then
-        fields[#fields + 1], fields[#fields + 2] = field, value
-        about.stored[i] = value
-      end
-    end
-    if #fields > 0 then
-      redis.call('HSET', key_of(name), unpack(fields))
-    end
-  end
-
-  function SLOTS.forget(name)
-    redis.call('DEL', key_of(name))
-    abouts[name] = nil
-  end
-
-  SLOTS.key_of, SLOTS.waiting_of, SLOTS.keys_in, SLOTS.said_by = key_of, waiting_of, keys_in, said_by
-  SLOTS.about_key, SLOTS.free_slots, SLOTS.first_let_go = about_key, free_slots, first_let_go
 end

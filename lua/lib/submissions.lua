@@ -207,9 +207,9 @@ local function earlier(key, fingerprint)
   if key == '' then
     return nil
   end
-  local schedule = schedule_of(key)
+  local schedule = SCHEDULES.name_in(key)
   if schedule then
-    return judge_occurrence(schedule, fingerprint)
+    return SCHEDULES.judge(schedule, fingerprint)
   end
   local value = remembered[key] or redis.call('GET', P .. 'idempotency:' .. key)
   if not value then
@@ -223,9 +223,9 @@ local function earlier(key, fingerprint)
 end
 
 local function remember(key, fingerprint, first, size, workflow, returned)
-  local schedule = key ~= '' and schedule_of(key)
+  local schedule = key ~= '' and SCHEDULES.name_in(key)
   if schedule then
-    record_occurrence(schedule, fingerprint, first, size, workflow, returned)
+    SCHEDULES.record(schedule, fingerprint, first, size, workflow, returned)
   elseif key ~= '' then
     remembered[key] = FORMATS.entry(fingerprint, first, size, workflow)
   end

@@ -25,7 +25,7 @@ end
 
 -- Run one task again, if it has not succeeded: at once, or when it is its turn.
 local function retry_task(head, row, place)
-  local stopped = row.follows and (head.cancel_requested_at or expired_at(head))
+  local stopped = row.follows and (head.cancel_requested_at or TIMERS.expired_at(head))
   local id = task_id(head, place)
   local task = read(id)
   local done = task and task.status == 'done' or not task and was_done(head.id, place)

@@ -5,13 +5,12 @@
 -- was given, also `deadline_ms` and `expires_ms`, and the moment is made when the job arrives. While it can still come,
 -- `due` has the member `deadline <id>` or `expires <id>` (see expiry).
 
-local DUE = P .. 'due'
-local expired_at, must_stop
+local TIMERS = { DUE = P .. 'due' }
 
 do
 
 local function set_timer(job, kind, at)
-  index(DUE, kind .. ' ' .. job.id, at)
+  index(TIMERS.DUE, kind .. ' ' .. job.id, at)
   if not soonest_at or at < soonest_at then
     soonest_queue, soonest_at = job.queue, at
   end
@@ -54,10 +53,10 @@ end
 
 function HOOKS.timers(job, from, to)
   if TERMINAL[to] then
-    index(DUE, 'deadline ' .. job.id, false)
-    index(DUE, 'expires ' .. job.id, false)
+    index(TIMERS.DUE, 'deadline ' .. job.id, false)
+    index(TIMERS.DUE, 'expires ' .. job.id, false)
   elseif to == 'running' then
-    index(DUE, 'expires ' .. job.id, false)
+    index(TIMERS.DUE, 'expires ' .. job.id, false)
   elseif from == 'running' then
     arm_unstarted(job)
   elseif not from or TERMINAL[from] then
@@ -66,13 +65,13 @@ function HOOKS.timers(job, from, to)
 end
 
 -- When the deadline of a job passed while it ran, so that it is being stopped; false if it did not.
-function expired_at(job)
+function TIMERS.expired_at(job)
   return has_hook(job.hooks, 'timers') and job.expired_at
 end
 
 -- Which of these moments comes first (each may be missing): an attempt's `timeout`, or that its job was `cancelled` or
 -- `expired`; and by when, `stop_ms` later, its command has to be gone. nil where it may run on.
-function must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
+function TIMERS.must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
   local why, since = timeout_at and 'timeout', timeout_at
   if cancelled_at and not (since and since <= cancelled_at) then
     why, since = 'cancelled', cancelled_at

@@ -93,7 +93,11 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     ),
     # One more than the key allows.
     "slot-too-many": (
-        Edit("lib/slots.lua", "return about_key(name).limit - redis", "return about_key(name).limit + 1 - redis"),
+        Edit(
+            "lib/slots.lua",
+            "return SLOTS.about_key(name).limit - redis",
+            "return SLOTS.about_key(name).limit + 1 - redis",
+        ),
     ),
     "running-too-many": (
         Edit("lib/gates.lua", "tonumber(most) - tonumber(running", "tonumber(most) + 1 - tonumber(running"),
