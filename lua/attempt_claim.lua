@@ -12,7 +12,7 @@
 -- ARGV[9]  begins    1: the worker says when the command of a suspect begins (see attempt_begin), 0: it does not
 --
 -- Returns {"CLAIMED" | "EMPTY" | "PARKED" | "MORE" | "STALE", next_due_ms, claim, …}; next_due_ms -1: none is scheduled
--- claim: {id, fence, attempt, queue, command, argv, timeout_ms, env, cwd, more}
+-- claim: {id, fence, attempt, queue, more, field …}, the fields in the order of lib/job_fields
 
 local word, claims, due_ms = CLAIMS.answer({
   worker = ARGV[1],

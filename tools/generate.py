@@ -10,6 +10,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 GENERATED: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/keys.md": key_docs.page,
     "workron/client/documents.py": client_documents.module,
+    "lua/lib/job_fields.lua": job_fields.claimed,
     "workron/cli/job_fields.py": job_fields.options,
 }
 """File → what makes its text, from its present text."""

@@ -1,13 +1,13 @@
 -- rows: what a claim reads of a job, and what the worker gets of it.
+-- uses: job_fields
 
 local ROWS = {}
 
 do
 
-local FIELDS = {
-  'status', 'queue', 'priority', 'attempts', 'workflow', 'command', 'argv', 'timeout_ms', 'env', 'cwd', 'more', 'hooks', 'losses',
-}
-local OF_ARRAY = { 'command', 'argv', 'timeout_ms', 'env', 'cwd' } -- what a task has from its array
+local CLAIMED = JOB_FIELDS.CLAIMED -- for the worker; a task has them from its array
+local FIELDS = { 'status', 'queue', 'priority', 'attempts', 'workflow', 'more', 'hooks', 'losses', unpack(CLAIMED) }
+local OF_ARRAY = { 'array_size', 'workflow', 'more', unpack(CLAIMED) }
 local specs = {} -- array → what its job says to all tasks
 
 -- Read all that a claim needs of a job in a list; nil where there is none, or its key is damaged.
@@ -23,21 +23,17 @@ function ROWS.read(id)
     priority = row[3] or '5',
     attempts = row[4] and tonumber(row[4]) or 0,
     workflow = row[5],
-    command = row[6],
-    argv = row[7],
-    timeout_ms = row[8],
-    env = row[9],
-    cwd = row[10],
-    more = row[11],
-    hooks = row[12],
-    losses = row[13] and tonumber(row[13]) or 0,
+    more = row[6],
+    hooks = row[7],
+    losses = row[8] and tonumber(row[8]) or 0,
+    claimed = { unpack(row, 9, #FIELDS) },
   }, JOB)
 end
 
 local function spec_of(array)
   if not specs[array] then
-    local row = redis.call('HMGET', job_key(array), 'array_size', 'workflow', 'more', unpack(OF_ARRAY))
-    specs[array] = { size = tonumber(row[1]), workflow = row[2] or nil, more = row[3], fields = { unpack(row, 4, 3 + #OF_ARRAY) } }
+    local row = redis.call('HMGET', job_key(array), unpack(OF_ARRAY))
+    specs[array] = { size = tonumber(row[1]), workflow = row[2] or nil, more = row[3], claimed = { unpack(row, 4, #OF_ARRAY) } }
   end
   return specs[array]
 end
@@ -51,9 +47,7 @@ local function fill_in(task)
   more.array = { id = array, index = tonumber(place), size = spec.size, value = value or nil }
   more.workflow = spec.workflow
   task.more = cjson.encode(more)
-  for i, field in ipairs(OF_ARRAY) do
-    task[field] = spec.fields[i]
-  end
+  task.claimed = spec.claimed
 end
 
 -- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
@@ -66,7 +60,11 @@ end
 
 -- How many bytes the worker gets.
 function ROWS.size(job)
-  return #(job.command or '') + #(job.argv or '') + #(job.env or '') + #(job.cwd or '') + #(job.more or '')
+  local bytes = #(job.more or '')
+  for _, value in ipairs(job.claimed) do
+    bytes = bytes + #(value or '')
+  end
+  return bytes
 end
 
 -- Whether workers were lost with a job so often that it may be what kills them: twice, or once and this is its last
@@ -89,7 +87,7 @@ end
 
 -- What the worker gets of one claim; false where a field is unset. `job` is as it was before the claim.
 function ROWS.of_claim(job, fence)
-  return { job.id, fence, job.attempts + 1, job.queue, job.command, job.argv, job.timeout_ms, job.env, job.cwd, more_of(job) }
+  return { job.id, fence, job.attempts + 1, job.queue, more_of(job), unpack(job.claimed) }
 end
 
 end

@@ -163,8 +163,8 @@ def parent(reply: Sequence[bytes | int]) -> Parent:
 
 
 def claim(reply: Sequence[Any], lease_ms: int) -> Claim:
-    """A claim of the scripts: {id, fence, attempt, queue, the fields of `EXECUTION`, more}."""
-    job_id, fence, attempt, queue, *values, more = reply
+    """A claim of the scripts: {id, fence, attempt, queue, more}, then the fields of `EXECUTION`."""
+    job_id, fence, attempt, queue, more, *values = reply
     return Claim(
         id=job_id.decode(),
         fence=int(fence),
