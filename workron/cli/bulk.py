@@ -4,23 +4,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from workron.cli import moments
 from workron.cli.command import command, options
-from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.connect import client_options
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
 from workron.cli.listing import OUTCOMES
 from workron.cli.render import Column, Format, output_option, print_table, status_style
 from workron.cli.stream import await_end
 from workron.cli.values import MOMENT, NUMBER, given
-
-if TYPE_CHECKING:
-    from workron.client import Client
-    from workron.client.documents import ActionDoc
+from workron.client import Client
+from workron.client.documents import ActionDoc
 
 _LOOK_EVERY_S: Final = 0.5
 _SAY_EVERY_S: Final = 10.0
@@ -120,18 +118,17 @@ tasks_option = click.option("--tasks", metavar="0-9,20", help="only the tasks of
 @tasks_option
 @click.option("--cascade", is_flag=True, help="also cancel all jobs that depend on them")
 @output_option
-@api_options
+@client_options
 def cancel(
-    ids: tuple[str, ...], bulk: Bulk, tasks: str | None, *, cascade: bool, output: Format, api: ApiOptions
+    ids: tuple[str, ...], bulk: Bulk, tasks: str | None, *, cascade: bool, output: Format, client: Client
 ) -> int:
     """Cancel jobs; running commands are stopped. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("cancel", ids, {"--tasks": tasks, "--cascade": cascade}, waits=True)
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
-        cancelled = list(each) if bulk.wait else each  # stop all before waiting for the first one
-        print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
+    if body is not None:
+        return order(client, body, output, wait=bulk.wait)
+    each = Each(ids, partial(client.cancel, tasks=tasks, cascade=cascade))
+    cancelled = list(each) if bulk.wait else each  # stop all before waiting for the first one
+    print_table((await_end(client, job["id"]) if bulk.wait else job for job in cancelled), output, OUTCOMES)
     return each.code
 
 
@@ -144,15 +141,14 @@ def cancel(
 @bulk_options
 @tasks_option
 @output_option
-@api_options
-def retry(ids: tuple[str, ...], bulk: Bulk, tasks: str | None, output: Format, api: ApiOptions) -> int:
+@client_options
+def retry(ids: tuple[str, ...], bulk: Bulk, tasks: str | None, output: Format, client: Client) -> int:
     """Run ended jobs again. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("retry", ids, {"--tasks": tasks})
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids, partial(client.retry, tasks=tasks))
-        print_table(each, output, OUTCOMES)
+    if body is not None:
+        return order(client, body, output, wait=bulk.wait)
+    each = Each(ids, partial(client.retry, tasks=tasks))
+    print_table(each, output, OUTCOMES)
     return each.code
 
 
@@ -160,29 +156,27 @@ def retry(ids: tuple[str, ...], bulk: Bulk, tasks: str | None, output: Format, a
 @ids_argument
 @bulk_options
 @output_option
-@api_options
-def remove(ids: tuple[str, ...], bulk: Bulk, output: Format, api: ApiOptions) -> int:
+@client_options
+def remove(ids: tuple[str, ...], bulk: Bulk, output: Format, client: Client) -> int:
     """Delete finished jobs with their output. With filters and --all: all matching jobs, in the background."""
     body = bulk.body_or_ids("delete", ids)
-    with connect(api) as client:
-        if body is not None:
-            return order(client, body, output, wait=bulk.wait)
-        each = Each(ids, client.delete)
-        for _ in each:
-            pass
+    if body is not None:
+        return order(client, body, output, wait=bulk.wait)
+    each = Each(ids, client.delete)
+    for _ in each:
+        pass
     return each.code
 
 
 @command("workron actions", "workron actions --abort 01FZpY2zqTkMcXH0Vb8n3R")
 @click.option("--abort", metavar="ID", help="abort this action; completed changes stay")
 @output_option
-@api_options
-def actions(abort: str | None, output: Format, api: ApiOptions) -> None:
+@client_options
+def actions(abort: str | None, output: Format, client: Client) -> None:
     """List bulk actions with their progress, newest first."""
-    with connect(api) as client:
-        found = client.actions() if abort is None else [client.abort_action(abort)]
-        if not print_table(found, output, ACTIONS):
-            notice("no actions yet")
+    found = client.actions() if abort is None else [client.abort_action(abort)]
+    if not print_table(found, output, ACTIONS):
+        notice("no actions yet")
 
 
 @command("workron mv --queue reports --to-queue slow --all", "workron mv --tag nightly --to-priority 1 --all --wait")
@@ -190,18 +184,17 @@ def actions(abort: str | None, output: Format, api: ApiOptions) -> None:
 @click.option("--to-queue", metavar="NAME", help="target queue")
 @click.option("--to-priority", metavar="1-9", type=NUMBER, help="new priority")
 @output_option
-@api_options
-def move(bulk: Bulk, to_queue: str | None, to_priority: int | None, output: Format, api: ApiOptions) -> int:
+@client_options
+def move(bulk: Bulk, to_queue: str | None, to_priority: int | None, output: Format, client: Client) -> int:
     """Move all matching waiting jobs to another queue or priority, in the background."""
     to = {name: value for name, value in (("queue", to_queue), ("priority", to_priority)) if value is not None}
     if not to:
         raise click.BadParameter("give the target queue or priority", param_hint="--to-queue, --to-priority")
     body = bulk.body("move") | {"to": to}
-    with connect(api) as client:
-        return order(client, body, output, wait=bulk.wait)
+    return order(client, body, output, wait=bulk.wait)
 
 
-def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bool) -> int:
+def order(client: Client, body: Mapping[str, Any], output: Format, *, wait: bool) -> int:
     """Start an action; print its id, or with `wait` its result."""
     action = client.order_action(body)
     if not wait:
@@ -221,7 +214,7 @@ def order(client: "Client", body: Mapping[str, Any], output: Format, *, wait: bo
     return Exit.CONFLICT if action["failed"] or action["state"] == "aborted" else Exit.OK
 
 
-def _follow(client: "Client", action: "ActionDoc") -> "ActionDoc":
+def _follow(client: Client, action: ActionDoc) -> ActionDoc:
     """Return the action when it has ended; show its progress on stderr meanwhile."""
     shown = sys.stderr.isatty()
     said_at = time.monotonic()
@@ -238,7 +231,7 @@ def _follow(client: "Client", action: "ActionDoc") -> "ActionDoc":
     return action
 
 
-def progress(action: "ActionDoc") -> str:
+def progress(action: ActionDoc) -> str:
     """Return the progress of an action in one line."""
     total = max(action["total"], action["looked"])
     share = f"{action['looked'] / total:.0%}" if total else "0%"
@@ -247,7 +240,7 @@ def progress(action: "ActionDoc") -> str:
     return f"{action['action']}: {share} of {total:,} jobs checked, {told}"
 
 
-def _what(action: "ActionDoc") -> str:
+def _what(action: ActionDoc) -> str:
     where: dict[str, Any] = {name: value for name, value in action["filter"].items() if value}
     to = {name: value for name, value in (action["to"] or {}).items() if value}
     said = [f"{name}={value if isinstance(value, str) else ','.join(value)}" for name, value in where.items()]

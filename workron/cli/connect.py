@@ -49,6 +49,18 @@ def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def client_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same options; the function gets a client of the API as `client`."""
+
+    @api_options
+    @wraps(function)
+    def call(api: ApiOptions, **values: Any) -> Any:
+        with client_for(locate(api.url), api) as client:
+            return function(client=client, **values)
+
+    return call
+
+
 class Endpoint(NamedTuple):
     """An API's URL and key."""
 
@@ -61,11 +73,6 @@ class Endpoint(NamedTuple):
         from workron.client.connection import is_loopback
 
         return is_loopback(self.url)
-
-
-def connect(options: ApiOptions) -> "Client":
-    """Return a client for the API given by these options and the environment."""
-    return client_for(locate(options.url), options)
 
 
 def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":

@@ -3,12 +3,12 @@
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from workron.cli.command import command, options
-from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
+from workron.cli.connect import ApiOptions, api_options, client_for, client_options, locate
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
 from workron.cli.job_fields import FILTERS
@@ -29,9 +29,8 @@ from workron.cli.render import STATUSES, Format, output_option, print_document, 
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.cli.text import printable
 from workron.cli.values import COUNT, DURATION, PAIR, given
-
-if TYPE_CHECKING:
-    from workron.client.documents import JobDoc
+from workron.client import Client
+from workron.client.documents import JobDoc
 
 
 @command(
@@ -99,15 +98,14 @@ def submit(
 @click.option("--limit", type=COUNT, default=50, show_default=True, help="maximum number")
 @click.option("--all", "all_", is_flag=True, help="no limit")
 @output_option
-@api_options
+@client_options
 def ls(
-    metadata: tuple[tuple[str, str], ...], *, limit: int, all_: bool, output: Format, api: ApiOptions, **filters: Any
+    metadata: tuple[tuple[str, str], ...], *, limit: int, all_: bool, output: Format, client: Client, **filters: Any
 ) -> None:
     """List jobs, newest first."""
     wanted = given(filters) | {f"metadata.{key}": value for key, value in metadata}
-    with connect(api) as client:
-        jobs = client.jobs(limit=None if all_ else limit + 1, **wanted)
-        printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
+    jobs = client.jobs(limit=None if all_ else limit + 1, **wanted)
+    printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:
         notice("no jobs match" if wanted else "no jobs yet")
 
@@ -115,30 +113,28 @@ def ls(
 @command("workron show 01FZpY2zqTkMcXH0Vb8n3R", "workron show -o json ID | jq .exit_code")
 @id_argument
 @output_option
-@api_options
-def show(job_id: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def show(job_id: str, output: Format, client: Client) -> None:
     """Show all details of a job."""
-    with connect(api) as client:
-        print_document(client.job(job_id), output, print_job)
+    print_document(client.job(job_id), output, print_job)
 
 
 @command("workron why 01FZpY2zqTkMcXH0Vb8n3R", "workron why -o json ID | jq .facts")
 @id_argument
 @output_option
-@api_options
-def why(job_id: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def why(job_id: str, output: Format, client: Client) -> None:
     """Explain why a job has its status, and what must happen next."""
-    with connect(api) as client:
-        print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
+    print_document(client.explain(job_id), output, lambda explained: print(printable(explained["sentence"])))
 
 
 @command("workron logs 01FZpY2zqTkMcXH0Vb8n3R", "workron logs -f $(workron submit make)")
 @id_argument
 @click.option("--follow", "-f", "follow_", is_flag=True, help="follow the output until the job has ended")
-@api_options
-def logs(job_id: str, *, follow_: bool, api: ApiOptions) -> None:
+@client_options
+def logs(job_id: str, *, follow_: bool, client: Client) -> None:
     """Print the output of a job's latest attempt."""
-    with connect(api) as client, OutputSink() as sink:
+    with OutputSink() as sink:
         if follow_:
             follow(client, job_id, sink)
         else:
@@ -153,23 +149,22 @@ def logs(job_id: str, *, follow_: bool, api: ApiOptions) -> None:
 @ids_argument("ids of jobs")
 @click.option("--timeout", type=DURATION, help="stop waiting after 30s, 5m, 2h …")
 @output_option
-@api_options
-def wait(ids: tuple[str, ...], *, timeout: float | None, output: Format, api: ApiOptions) -> int:
+@client_options
+def wait(ids: tuple[str, ...], *, timeout: float | None, output: Format, client: Client) -> int:
     """Wait until jobs have ended; the exit code is 0 if all are done."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     ended: list[JobDoc] = []
 
-    def wait_for(job_id: str) -> "JobDoc":
+    def wait_for(job_id: str) -> JobDoc:
         ended.append(await_end(client, job_id, deadline=deadline))
         return ended[-1]
 
-    with connect(api) as client:
-        each = Each(ids, wait_for)
-        print_table(each, output, OUTCOMES)
+    each = Each(ids, wait_for)
+    print_table(each, output, OUTCOMES)
     return each.code or _outcome(ended)
 
 
-def _first(limit: int, jobs: "Iterable[JobDoc]") -> "Iterator[JobDoc]":
+def _first(limit: int, jobs: Iterable[JobDoc]) -> Iterator[JobDoc]:
     for index, job in enumerate(jobs):
         if index == limit:
             notice(f"only the first {limit} are listed: see --all and --limit")
@@ -177,5 +172,5 @@ def _first(limit: int, jobs: "Iterable[JobDoc]") -> "Iterator[JobDoc]":
         yield job
 
 
-def _outcome(jobs: "Iterable[JobDoc]") -> Exit:
+def _outcome(jobs: Iterable[JobDoc]) -> Exit:
     return Exit.OK if all(job["status"] == "done" for job in jobs) else Exit.JOB_FAILED

@@ -7,12 +7,13 @@ import click
 
 from workron.cli import moments
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.connect import client_options
 from workron.cli.each import Each
 from workron.cli.exits import notice
 from workron.cli.options import ids_argument
 from workron.cli.render import Column, Format, output_option, print_document, print_table
 from workron.cli.values import COUNT, DURATION, given
+from workron.client import Client
 from workron.client.documents import AuditDoc, KeyDoc, MadeKeyDoc
 from workron.models import Scope
 
@@ -71,14 +72,13 @@ AUDIT: Final = (
 )
 @click.option("--ttl", type=DURATION, help="lifetime of the key: 12h, 90d")
 @output_option
-@api_options
+@client_options
 def create(
-    name: str, scopes: tuple[str, ...], queues: tuple[str, ...], ttl: float | None, output: Format, api: ApiOptions
+    name: str, scopes: tuple[str, ...], queues: tuple[str, ...], ttl: float | None, output: Format, client: Client
 ) -> None:
     """Create an API key and print it. It is shown only once and can't be read later."""
     body = {"name": name, "scopes": list(dict.fromkeys(scopes)), "queues": list(queues) or None, "ttl": ttl}
-    with connect(api) as client:
-        made = client.create_key(given(body))
+    made = client.create_key(given(body))
     print_document(made, output, _print_key)
 
 
@@ -89,32 +89,29 @@ def _print_key(made: MadeKeyDoc) -> None:
 
 @command("workron keys", "workron keys -o jsonl | jq -r .name", "workron keys list -o json")
 @output_option
-@api_options
-def ls(output: Format, api: ApiOptions) -> None:
+@client_options
+def ls(output: Format, client: Client) -> None:
     """List API keys with their scopes and expiry, except the API's own key in the key file."""
-    with connect(api) as client:
-        if not print_table(client.keys(), output, KEYS):
-            notice("no keys yet, except the API's own")
+    if not print_table(client.keys(), output, KEYS):
+        notice("no keys yet, except the API's own")
 
 
 @command("workron keys revoke 01FZpY2zqTkMcXH0Vb8n3R")
 @ids_argument("ids of keys", "keys")
-@api_options
-def revoke(keys: tuple[str, ...], api: ApiOptions) -> int:
+@client_options
+def revoke(keys: tuple[str, ...], client: Client) -> int:
     """Revoke API keys: they are rejected within 5 s. Jobs submitted with them continue."""
-    with connect(api) as client:
-        each = Each(keys, client.revoke_key)
-        for _ in each:
-            pass
+    each = Each(keys, client.revoke_key)
+    for _ in each:
+        pass
     return each.code
 
 
 @command("workron audit", "workron audit --limit 1000 -o jsonl | jq 'select(.status >= 400)'")
 @click.option("--limit", type=COUNT, default=50, show_default=True, help="maximum number")
 @output_option
-@api_options
-def audit(limit: int, output: Format, api: ApiOptions) -> None:
+@client_options
+def audit(limit: int, output: Format, client: Client) -> None:
     """Show the audit log, newest first: changes through the API and rejected requests."""
-    with connect(api) as client:
-        if not print_table(client.audit(limit=limit), output, AUDIT):
-            notice("no entries yet")
+    if not print_table(client.audit(limit=limit), output, AUDIT):
+        notice("no entries yet")

@@ -4,24 +4,22 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from workron.cli.listing import JOBS
 from workron.cli.render import Format, print_table
 from workron.cli.stream import await_end
+from workron.client import Client
+from workron.client.documents import JobDoc
 from workron.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from workron.client import Client
-    from workron.client.documents import JobDoc
 
 _AT_ONCE: Final = 1000
 """Jobs per request, which is stored all or nothing."""
 
 
 def submit_lines(
-    client: "Client", path: str, job: Mapping[str, Any], key: str | None, output: Format, *, wait: bool
-) -> "list[JobDoc]":
+    client: Client, path: str, job: Mapping[str, Any], key: str | None, output: Format, *, wait: bool
+) -> list[JobDoc]:
     """Submit a job with these fields for each line that is not empty; return the ended jobs if it waits for them.
 
     With an idempotency key each request has one of its own: the same lines give the same jobs.
@@ -37,7 +35,7 @@ def submit_lines(
     return ended
 
 
-def _submitted(client: "Client", path: str, job: Mapping[str, Any], key: str | None) -> "Iterator[JobDoc]":
+def _submitted(client: Client, path: str, job: Mapping[str, Any], key: str | None) -> Iterator[JobDoc]:
     with _opened(path) as file:
         commands = (line for text in file if (line := text.rstrip("\r\n")).strip())
         for number, some in enumerate(iter(lambda: list(islice(commands, _AT_ONCE)), []), 1):
@@ -45,7 +43,7 @@ def _submitted(client: "Client", path: str, job: Mapping[str, Any], key: str | N
             yield from client.submit_bulk(jobs, idempotency_key=f"{key}-{number}" if key else None)
 
 
-def _told(jobs: "Iterator[JobDoc]") -> "Iterator[JobDoc]":
+def _told(jobs: Iterator[JobDoc]) -> Iterator[JobDoc]:
     for job in jobs:
         print(job["id"])
         yield job

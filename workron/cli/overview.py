@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from workron.cli import moments
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.connect import client_options
 from workron.cli.render import Format, output_option, print_card, print_document
 from workron.cli.text import printable
+from workron.client import Client
 from workron.client.documents import HealthDoc, ServerDoc
 
 
 @command("workron health", "workron health --url http://127.0.0.1:9000 -o json")
 @output_option
-@api_options
-def health(output: Format, api: ApiOptions) -> None:
+@client_options
+def health(output: Format, client: Client) -> None:
     """Show the health of the API, its Redis and the reaper."""
-    with connect(api) as client:
-        print_document(client.health(), output, _print_health)
+    print_document(client.health(), output, _print_health)
 
 
 def _print_health(report: HealthDoc) -> None:

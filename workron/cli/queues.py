@@ -8,11 +8,12 @@ from typing import Any, Final
 import click
 
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.connect import client_options
 from workron.cli.each import Each
 from workron.cli.exits import notice
 from workron.cli.render import Column, Format, output_option, print_document, print_table, status_style
 from workron.cli.values import Value, given
+from workron.client import Client
 from workron.client.documents import QueueDoc
 from workron.durations import format_duration, parse_duration
 
@@ -80,12 +81,11 @@ QUEUES: Final = (
 
 @command("workron queues", "workron queues -o json")
 @output_option
-@api_options
-def queues(output: Format, api: ApiOptions) -> None:
+@client_options
+def queues(output: Format, client: Client) -> None:
     """List queues with their settings and the number of jobs in each status."""
-    with connect(api) as client:
-        if not print_table(client.queues(), output, QUEUES):
-            notice("no queues yet")
+    if not print_table(client.queues(), output, QUEUES):
+        notice("no queues yet")
 
 
 @command(
@@ -98,58 +98,54 @@ def queues(output: Format, api: ApiOptions) -> None:
 @click.option("--max-running", type=LIMIT, help="maximum of running jobs")
 @click.option("--rate", type=RATE, help="maximum of jobs started per duration: 10/1m, 1/2s")
 @output_option
-@api_options
-def set_queue(queue: str, output: Format, api: ApiOptions, **limits: Any) -> None:
+@client_options
+def set_queue(queue: str, output: Format, client: Client, **limits: Any) -> None:
     """Limit a queue. Over --max-pending submissions are rejected; with the other limits jobs wait."""
     change = {name: None if value == _NONE else value for name, value in given(limits).items()}
     if not change:
         raise click.BadParameter("give --max-pending, --max-running or --rate")
-    with connect(api) as client:
-        print_document(client.change_queue(queue, change), output, _print_queue)
+    print_document(client.change_queue(queue, change), output, _print_queue)
 
 
 @command("workron queues pause reports mail")
 @queues_argument
 @output_option
-@api_options
-def pause(names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
+@client_options
+def pause(names: tuple[str, ...], output: Format, client: Client) -> int:
     """Pause queues: no more jobs start; running jobs continue."""
-    return _act("pause", names, output, api)
+    return _act("pause", names, output, client)
 
 
 @command("workron queues resume reports mail")
 @queues_argument
 @output_option
-@api_options
-def resume(names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
+@client_options
+def resume(names: tuple[str, ...], output: Format, client: Client) -> int:
     """Resume queues: their jobs start again."""
-    return _act("resume", names, output, api)
+    return _act("resume", names, output, client)
 
 
 @command("workron queues purge reports")
 @queue_argument
 @output_option
-@api_options
-def purge(queue: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def purge(queue: str, output: Format, client: Client) -> None:
     """Cancel all jobs of a queue that are ready to run."""
-    with connect(api) as client:
-        cancelled = client.purge_queue(queue)
+    cancelled = client.purge_queue(queue)
     print_document({"cancelled": cancelled}, output, lambda purged: print(f"{purged['cancelled']} jobs cancelled"))
 
 
 @command("workron queues rm reports")
 @queue_argument
-@api_options
-def remove(queue: str, api: ApiOptions) -> None:
+@client_options
+def remove(queue: str, client: Client) -> None:
     """Delete an empty queue and its settings."""
-    with connect(api) as client:
-        client.delete_queue(queue)
+    client.delete_queue(queue)
 
 
-def _act(action: str, names: tuple[str, ...], output: Format, api: ApiOptions) -> int:
-    with connect(api) as client:
-        each = Each(names, partial(client.act_on_queue, action))
-        print_table(each, output, QUEUES)
+def _act(action: str, names: tuple[str, ...], output: Format, client: Client) -> int:
+    each = Each(names, partial(client.act_on_queue, action))
+    print_table(each, output, QUEUES)
     return each.code
 
 

@@ -1,7 +1,7 @@
 """`workron run`: run a command on a worker as if it ran locally."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workron.cli.command import command
 from workron.cli.connect import ApiOptions, api_options, client_for, locate
@@ -16,11 +16,9 @@ from workron.cli.options import (
     words_argument,
 )
 from workron.cli.stream import FROM_THE_BEGINNING, OutputSink, follow
+from workron.client import Client
 from workron.client.documents import JobDoc
 from workron.errors import WorkronError
-
-if TYPE_CHECKING:
-    from workron.client import Client
 
 _ATTEMPTS = 1
 """One attempt, as the user sees a failure and decides; `--max-attempts` overrides it."""
@@ -56,7 +54,7 @@ def run(words: tuple[str, ...], where: Directory, api: ApiOptions, **job: Any) -
         return Exit.NO_EXIT_CODE
 
 
-def _follow(client: "Client", job_id: str) -> int:
+def _follow(client: Client, job_id: str) -> int:
     if sys.stderr.isatty():
         notice(f"job {job_id}")
     try:

@@ -7,13 +7,14 @@ import click
 
 from workron.cli import moments, workflows
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
+from workron.cli.connect import ApiOptions, api_options, client_for, client_options, locate
 from workron.cli.exits import notice
 from workron.cli.listing import command_line
 from workron.cli.options import Directory, directory_options, job_body, job_options, words_argument
 from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table
 from workron.cli.text import printable, printable_lines
 from workron.cli.values import given
+from workron.client import Client
 from workron.client.documents import ScheduleDoc, ScheduleRunDoc
 
 _TIMES: Final = ("cron", "timezone", "overlap", "catch_up", "dst")
@@ -86,61 +87,55 @@ def _work(words: tuple[str, ...], workflow: str | None, job: Mapping[str, Any], 
 
 @command("workron schedules", "workron schedules -o jsonl | jq -r .name")
 @output_option
-@api_options
-def ls(output: Format, api: ApiOptions) -> None:
+@client_options
+def ls(output: Format, client: Client) -> None:
     """List schedules by name."""
-    with connect(api) as client:
-        if not print_table(client.schedules(), output, SCHEDULES):
-            notice("no schedules yet")
+    if not print_table(client.schedules(), output, SCHEDULES):
+        notice("no schedules yet")
 
 
 @command("workron schedules show nightly", "workron schedules show poll -o json | jq -r '.next_runs[0].at'")
 @name_argument
 @output_option
-@api_options
-def show(name: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def show(name: str, output: Format, client: Client) -> None:
     """Show a schedule with its next and its latest runs."""
-    with connect(api) as client:
-        print_document(client.schedule(name), output, _print_schedule)
+    print_document(client.schedule(name), output, _print_schedule)
 
 
 @command("workron schedules rm nightly")
 @name_argument
-@api_options
-def rm(name: str, api: ApiOptions) -> None:
+@client_options
+def rm(name: str, client: Client) -> None:
     """Delete a schedule; jobs it has started continue."""
-    with connect(api) as client:
-        client.delete_schedule(name)
+    client.delete_schedule(name)
 
 
 @command("workron schedules run nightly", "workron wait $(workron schedules run nightly)")
 @name_argument
 @output_option
-@api_options
-def run(name: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def run(name: str, output: Format, client: Client) -> None:
     """Start a run now; print the id of its job or workflow."""
-    with connect(api) as client:
-        print_document(client.run_schedule(name), output, _print_run)
+    print_document(client.run_schedule(name), output, _print_run)
 
 
 @command("workron schedules pause nightly")
 @name_argument
 @output_option
-@api_options
-def pause(name: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def pause(name: str, output: Format, client: Client) -> None:
     """Pause a schedule."""
-    with connect(api) as client:
-        print_document(client.pause_schedule(name), output, _print_schedule)
+    print_document(client.pause_schedule(name), output, _print_schedule)
 
 
 @command("workron schedules resume nightly")
 @name_argument
 @output_option
-@api_options
-def resume(name: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def resume(name: str, output: Format, client: Client) -> None:
     """Resume a schedule from now on."""
-    with connect(api) as client:
-        print_document(client.resume_schedule(name), output, _print_schedule)
+    print_document(client.resume_schedule(name), output, _print_schedule)
 
 
 def _print_run(run: ScheduleRunDoc) -> None:

@@ -4,14 +4,12 @@ import math
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from workron.cli.exits import CliError, Exit
 from workron.cli.text import TerminalFilter
+from workron.client import Client
 from workron.client.documents import JobDoc
-
-if TYPE_CHECKING:
-    from workron.client import Client
 
 TERMINAL: Final = frozenset({"done", "failed", "cancelled", "skipped"})
 FROM_THE_BEGINNING: Final = "0:0"
@@ -47,7 +45,7 @@ class OutputSink:
         sys.stdout.buffer.flush()
 
 
-def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> JobDoc:
+def await_end(client: Client, job_id: str, *, deadline: float = math.inf) -> JobDoc:
     """Return the job once it has ended; raise CliError after `deadline` on the monotonic clock."""
     while True:
         left_s = max(0.0, deadline - time.monotonic())
@@ -59,7 +57,7 @@ def await_end(client: "Client", job_id: str, *, deadline: float = math.inf) -> J
         client.persist(left_s)
 
 
-def follow(client: "Client", job_id: str, sink: OutputSink, position: str | None = None) -> JobDoc:
+def follow(client: Client, job_id: str, sink: OutputSink, position: str | None = None) -> JobDoc:
     """Copy output as it is written, from a position on; return the job once it has ended and all was copied.
 
     Without a position it begins with the latest attempt. A broken stream (the API stops, the

@@ -2,24 +2,22 @@
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from workron.cli import moments
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, connect
+from workron.cli.connect import client_options
 from workron.cli.each import Each
 from workron.cli.exits import Exit, notice
 from workron.cli.options import ids_argument
 from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table
 from workron.cli.text import printable
 from workron.cli.values import DURATION
+from workron.client import Client
 from workron.client.documents import WorkerDoc
 from workron.errors import ApiProblem
-
-if TYPE_CHECKING:
-    from workron.client import Client
 
 _POLL_S: Final = 0.5
 _STYLES: Final = {"active": "green", "draining": "yellow", "lost": "bold red"}
@@ -50,14 +48,13 @@ WORKERS: Final = (
 @command("workron workers", "workron workers HOST-Ab3dEf", "workron workers -o json")
 @click.argument("worker", metavar="[WORKER]", required=False, help="id of a worker, for its details")
 @output_option
-@api_options
-def workers(worker: str | None, output: Format, api: ApiOptions) -> None:
+@client_options
+def workers(worker: str | None, output: Format, client: Client) -> None:
     """List live workers, and those lost within the last hour."""
-    with connect(api) as client:
-        if worker is not None:
-            print_document(client.worker(worker), output, _print_worker)
-        elif not print_table(client.workers(), output, WORKERS):
-            notice("no workers: start one with `workron up` or `workron worker`")
+    if worker is not None:
+        print_document(client.worker(worker), output, _print_worker)
+    elif not print_table(client.workers(), output, WORKERS):
+        notice("no workers: start one with `workron up` or `workron worker`")
 
 
 def _print_worker(worker: WorkerDoc) -> None:
@@ -85,27 +82,26 @@ def _facts(worker: WorkerDoc) -> Iterator[tuple[str, str]]:
 @click.option("--timeout", type=DURATION, help="how long its jobs may keep running; by default its own --drain-timeout")
 @click.option("--wait", is_flag=True, help="wait until they have ended")
 @output_option
-@api_options
-def drain(workers: tuple[str, ...], timeout: float | None, *, wait: bool, output: Format, api: ApiOptions) -> int:
+@client_options
+def drain(workers: tuple[str, ...], timeout: float | None, *, wait: bool, output: Format, client: Client) -> int:
     """Drain workers: they claim no more jobs, let their jobs finish, and stop.
 
     Jobs still running after the timeout are stopped and released: another worker runs them. A worker restarted by a
     supervisor, such as `up` or a container, is a new worker.
     """
-    with connect(api) as client:
-        asked: list[str] = []
+    asked: list[str] = []
 
-        def ask(worker_id: str) -> WorkerDoc:
-            asked.append(worker_id)
-            return client.drain(worker_id, timeout_s=timeout)
+    def ask(worker_id: str) -> WorkerDoc:
+        asked.append(worker_id)
+        return client.drain(worker_id, timeout_s=timeout)
 
-        each = Each(workers, ask)
-        print_table(each, output, WORKERS)
-        lost = [worker_id for worker_id in asked if wait and not _has_gone(client, worker_id)]
+    each = Each(workers, ask)
+    print_table(each, output, WORKERS)
+    lost = [worker_id for worker_id in asked if wait and not _has_gone(client, worker_id)]
     return each.code or (Exit.JOB_FAILED if lost else Exit.OK)
 
 
-def _has_gone(client: "Client", worker_id: str) -> bool:
+def _has_gone(client: Client, worker_id: str) -> bool:
     """Wait until a worker has stopped; return whether it stopped by itself."""
     client.persist()
     while True:

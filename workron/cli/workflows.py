@@ -4,22 +4,20 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from workron.cli import listing, moments
 from workron.cli.command import command
-from workron.cli.connect import ApiOptions, api_options, client_for, connect, locate
+from workron.cli.connect import ApiOptions, api_options, client_for, client_options, locate
 from workron.cli.exits import Exit, notice
 from workron.cli.options import Directory, directory_options, wait_option
 from workron.cli.render import Column, Format, output_option, print_card, print_document, print_table, status_style
 from workron.cli.stream import TERMINAL
+from workron.client import Client
 from workron.client.documents import JobDoc, WorkflowDoc
 from workron.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from workron.client import Client
 
 _LOOK_S: Final = 10.0
 """Interval of checking the counts while waiting; the end of the awaited job triggers a check, too."""
@@ -58,11 +56,10 @@ def submit(
 @command("workron workflow show 01FZpY2zqTkMcXH0Vb8n3R")
 @click.argument("workflow_id", metavar="ID", help="id of a workflow")
 @output_option
-@api_options
-def show(workflow_id: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def show(workflow_id: str, output: Format, client: Client) -> None:
     """Show a workflow and its jobs."""
-    with connect(api) as client:
-        print_document(client.workflow(workflow_id), output, _print_workflow)
+    print_document(client.workflow(workflow_id), output, _print_workflow)
 
 
 @command(
@@ -104,11 +101,10 @@ def add(
 @command("workron workflow cancel 01FZpY2zqTkMcXH0Vb8n3R")
 @click.argument("workflow_id", metavar="ID", help="id of a workflow")
 @output_option
-@api_options
-def cancel(workflow_id: str, output: Format, api: ApiOptions) -> None:
+@client_options
+def cancel(workflow_id: str, output: Format, client: Client) -> None:
     """Cancel all unfinished jobs of a workflow; running commands are stopped, a final job still runs."""
-    with connect(api) as client:
-        print_document(client.cancel_workflow(workflow_id), output, _print_workflow)
+    print_document(client.cancel_workflow(workflow_id), output, _print_workflow)
 
 
 def read(file: str) -> dict[str, Any]:
@@ -142,7 +138,7 @@ def place(document: dict[str, Any], base: str | None) -> None:
             job["cwd"] = os.path.join(base, own)
 
 
-def _await_end(client: "Client", workflow_id: str) -> WorkflowDoc:
+def _await_end(client: Client, workflow_id: str) -> WorkflowDoc:
     shown = ""
     while True:
         workflow = client.workflow(workflow_id)
@@ -156,7 +152,7 @@ def _await_end(client: "Client", workflow_id: str) -> WorkflowDoc:
         _wait_for_some(client, workflow)
 
 
-def _wait_for_some(client: "Client", workflow: WorkflowDoc) -> None:
+def _wait_for_some(client: Client, workflow: WorkflowDoc) -> None:
     """Return when an unfinished job has ended, or after a while."""
     for job in reversed(workflow["jobs"]):
         if job["status"] not in TERMINAL:
