@@ -11,6 +11,7 @@ from bench.results import Figure, Results, number
 
 PEER_NAMES = tuple(peer.name for peer in PEERS)
 PYTHON_PEERS = tuple(peer.name for peer in PEERS if not peer.node)
+CALL_CPU = "CPU time of a call of the command line, as a multiple of `python -c pass`"
 _HTTP = "workron over HTTP"
 _US = OURS.name
 
@@ -67,6 +68,7 @@ def targets(results: Results) -> list[Target]:
         at_most("longest script call", 10, _largest(results, "longest script call"), " ms"),
         at_most("heartbeats of 10,000 running, of one core", 2, results.get("heartbeats", "10,000 running jobs"), " %"),
         at_most("`workron --help`", 0.2, results.get("workron --help", _US), " s"),
+        *_starts(results),
         at_most("`workron up` to the first job done", 1.5, results.get("up to first job done", _US), " s"),
         at_most("pages and counts at a million finished", 20, _largest(results, "page of 50 of a million"), " ms"),
     ]
@@ -93,6 +95,17 @@ def _shell(results: Results) -> list[Target]:
         for other, limit in (("xargs", 0.95), ("parallel", 4)):
             found.append(at_least(f"{measure}, beside {other}", limit, results.ratio(measure, _US, other), " ×"))
     return found
+
+
+def _starts(results: Results) -> list[Target]:
+    """Return the CPU time of calls of the command line."""
+    limits = {"--help": 9, "submit": 14, "ls": 14, "show": 14, "wait": 14}
+    return [
+        at_most(
+            f"`workron {name}`, CPU, beside `python -c pass`", limit, results.get(CALL_CPU, f"workron {name}"), " ×"
+        )
+        for name, limit in limits.items()
+    ]
 
 
 def _post(results: Results) -> Figure | None:

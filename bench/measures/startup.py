@@ -1,21 +1,28 @@
-"""How long a user waits: `workron --help`, and `workron up` in an empty folder until a first job is done."""
+"""What starting costs: `workron --help`, a call of each usual command, and `workron up` until a first job is done."""
 
 import http.client
 import json
+import resource
 import subprocess
 import sys
+import tempfile
 import time
+from typing import Final
 
 from bench.plan import Plan
 from bench.real import KEY, environment, process, wait_for_port
 from bench.running import RunError
 from bench.server import free_port
+from bench.targets import CALL_CPU
+
+_CALLS: Final = 15
 
 
 def measure(plan: Plan, _turn: int) -> None:
     for _ in range(3):
         plan.results.add("workron --help", "workron", help_s())
     plan.results.add("up to first job done", "workron", up_s())
+    calls(plan)
 
 
 def help_s() -> float:
@@ -38,6 +45,30 @@ def up_s() -> float:
     if job["status"] != "done":
         raise RunError(f"the first job is {job['status']} after 20 s")
     return took
+
+
+def calls(plan: Plan) -> None:
+    """Measure calls against a running API, each beside a call of Python that does nothing."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with process("up", "--port", str(port), WORKRON_API_KEY=KEY) as running, tempfile.TemporaryDirectory() as folder:
+        wait_for_port(port, running)
+        variables = environment() | {"WORKRON_URL": url, "WORKRON_API_KEY": KEY, "XDG_DATA_HOME": folder}
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        job = _ask(connection, "POST", "/jobs", json.dumps({"command": "true"}))["id"]
+        connection.close()
+        for words in (("--help",), ("submit", "true"), ("ls",), ("show", job), ("wait", job)):
+            for _ in range(1 if plan.quick else _CALLS):
+                bare = _cpu_s(["-c", "pass"], variables)
+                plan.results.add(CALL_CPU, f"workron {words[0]}", _cpu_s(["-m", "workron", *words], variables) / bare)
+
+
+def _cpu_s(words: list[str], variables: dict[str, str]) -> float:
+    """Return the CPU time of a call of Python."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], env=variables, stdout=subprocess.DEVNULL, check=True)  # noqa: S603 - ours
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _ask(connection: http.client.HTTPConnection, method: str, path: str, body: str | None = None) -> dict[str, str]:

@@ -8,7 +8,9 @@ import pytest
 
 from api.schemas import Job
 from tests.command_line import LAUNCH, Answer, CommandLine, ScriptedApi, job_document, job_list, problem
+from workron.cli.render import STATUSES
 from workron.cli.text import TerminalFilter, printable
+from workron.models import Status
 
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\nc\u202ed\x9b2Je\u2028f"
 ESCAPED = "a\\x1b[2J\\x1b]0;owned\\x07b\\nc\\u202ed\\x9b2Je\\u2028f"
@@ -92,6 +94,10 @@ def test_colours_are_for_terminals_only(scripted: CommandLine, api: ScriptedApi)
     assert not SGR.search(scripted.on_terminal("ls", NO_COLOR="1").out)
     assert not SGR.search(scripted.on_terminal("ls", TERM="dumb").out)
     assert not SGR.search(scripted("ls", FORCE_COLOR="1").out)
+
+
+def test_the_command_line_knows_every_status_without_the_models() -> None:
+    assert tuple(Status) == STATUSES
 
 
 def test_output_may_colour_a_terminal_but_not_steer_it(scripted: CommandLine, api: ScriptedApi) -> None:
