@@ -17,12 +17,12 @@ end
 
 -- Go over the next tasks; returns whether others are left. To make one is as much work as to look at some.
 local function walk(row)
-  local what, place = string.match(row.walk, '^(%a+) (%d+)$')
-  local made = tonumber(string.match(row.dropped or '', '%d+$') or row.made)
+  local what, place = row.walk, tonumber(row.walk_at)
+  local made = tonumber(row.dropped_from or row.made)
   made = row.follows and row.size or made
   local retried = tonumber(redis.call('HGET', array_key(id), 'retried') or '') or 0
-  local behind = math.min(tonumber(place) + limit, made)
-  for at = tonumber(place), behind - 1 do
+  local behind = math.min(place + limit, made)
+  for at = place, behind - 1 do
     if what == 'cancel' then
       cancel_task(head, row, at)
     elseif what == 'retry' and at >= retried then
@@ -33,10 +33,10 @@ local function walk(row)
     end
   end
   if behind >= made then
-    redis.call('HDEL', array_key(id), 'walk', 'retried')
+    redis.call('HDEL', array_key(id), 'walk', 'walk_at', 'retried')
     return false
   end
-  redis.call('HSET', array_key(id), 'walk', what .. ' ' .. int(behind))
+  redis.call('HSET', array_key(id), 'walk_at', int(behind))
   return true
 end
 

@@ -23,11 +23,10 @@ end
 if not row.started then
   return { 'NOT_STARTED', head.status }
 end
-local dropped = redis.call('HGET', array_key(id), 'dropped')
-local made = dropped and tonumber(string.match(dropped, '%d+$'))
+local dropped = tonumber(row.dropped_from or nil)
 for at = 3, dropped and what == 'retry' and #ARGV or 0 do
   local place = tonumber(ARGV[at])
-  if (row.follows or place >= made) and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
+  if (row.follows or place >= dropped) and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
     return { 'DROPPED', place }
   end
 end

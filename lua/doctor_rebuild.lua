@@ -1,7 +1,7 @@
 -- doctor_rebuild: hold up all other calls that change something, and write what was found to be missing or wrong.
 -- uses: together
 --
--- `rebuilding` in meta says who does it, and until when the others are held up. Should a rebuild die, they go on then: each
+-- `rebuilding` in meta is the token of the rebuild, `rebuilding_until` until when the others are held up. Should a rebuild die, they go on then: each
 -- command that it has written was right by itself.
 --
 -- ARGV[1]  token     of the rebuild
@@ -13,17 +13,18 @@
 
 local token, lease_ms = ARGV[1], tonumber(ARGV[2])
 
-local holder, till = string.match(redis.call('HGET', KEYS[1], 'rebuilding') or '', '^(%S+) (%d+)$')
-local held = till and tonumber(till) > NOW
+local holder, till = unpack(redis.call('HMGET', KEYS[1], 'rebuilding', 'rebuilding_until'))
+till = tonumber(till or '') or 0
+local held = till > NOW
 if held and holder ~= token then
-  return { 'TOO_LATE', tonumber(till) }
+  return { 'TOO_LATE', till }
 elseif ARGV[3] and not held then
   return { 'TOO_LATE', 0 }
 end
 run_commands(3)
 if lease_ms > 0 then
-  redis.call('HSET', KEYS[1], 'rebuilding', token .. ' ' .. int(NOW + lease_ms))
+  redis.call('HSET', KEYS[1], 'rebuilding', token, 'rebuilding_until', int(NOW + lease_ms))
 else
-  redis.call('HDEL', KEYS[1], 'rebuilding')
+  redis.call('HDEL', KEYS[1], 'rebuilding', 'rebuilding_until')
 end
 return { 'REBUILDING' }

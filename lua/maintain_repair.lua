@@ -128,7 +128,7 @@ local function check_walks(job)
   if job.children and job.edge_cursor then
     check_walk(job.id, job.id)
   end
-  if (job.children or job.hooks) and string.find(job.cascade or '', '%d$') then
+  if (job.children or job.hooks) and job.cascade_at then
     check_walk(job.id, 'cascade:' .. job.id)
   end
   if job.workflow and redis.call('HEXISTS', workflow_key(job.workflow), 'stop_at') == 1 then

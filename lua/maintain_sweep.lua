@@ -45,8 +45,8 @@ local function sweep(id)
   end
 end
 
-local score, member = string.match(place, '^(%d+) (.*)$')
-local from = score and rank_behind(zset, tonumber(score), member) or 0
+local score, member = parse_place(place)
+local from = score and rank_behind(zset, score, member) or 0
 local oldest = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES')
 local more, last = #oldest == 2 * looks, nil
 for i = 1, #oldest, 2 do
@@ -63,7 +63,7 @@ for i = 1, #oldest, 2 do
   end
 end
 if last then
-  place = int(tonumber(oldest[last + 1])) .. ' ' .. oldest[last]
+  place = place_text(oldest[last + 1], oldest[last])
 end
 flush()
 for queue in pairs(queues) do

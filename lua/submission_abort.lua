@@ -33,10 +33,9 @@ local function free_staged(id)
   end
 end
 
-local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
-for ids, status in string.gmatch(chunk, '([^\n|]+)|(%a*)[^\n]*') do
-  for id in string.gmatch(ids, '%S+') do
-    if status == '' then -- those that hold something are among these
+for _, run in ipairs(FORMATS.read_alike(redis.call('LPOP', batch_key .. ':ids'))) do
+  for _, id in ipairs(run.ids) do
+    if run.status == '' then -- those that hold something are among these
       free_staged(id)
     end
     redis.call('UNLINK', job_key(id), job_key(id) .. ':parents', job_key(id) .. ':children',

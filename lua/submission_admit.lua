@@ -1,5 +1,5 @@
 -- submission_admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
--- uses: edges arrays workflows
+-- uses: formats edges arrays workflows
 --
 -- ARGV[1]  batch  id of the submission
 --
@@ -75,21 +75,14 @@ local function admit_alike(ids, status, priority, queue)
   end
 end
 
-local chunk = redis.call('LPOP', batch_key .. ':ids') or ''
-for line in string.gmatch(chunk, '[^\n]+') do
-  local list, status, priority, queue = string.match(line, '^([^|]*)|(%a*) (%d+) (.*)$')
-  local ids = {}
-  for id in string.gmatch(list or '', '%S+') do
-    ids[#ids + 1] = id
-  end
-  queue = queue or 'default' -- the line is damaged: it names nobody
-  count(queue_key(queue), 'reserved', -#ids) -- they are counted by their states now
-  if status == '' or status == 'blocked' and disturbed then
-    for _, id in ipairs(ids) do
+for _, run in ipairs(FORMATS.read_alike(redis.call('LPOP', batch_key .. ':ids'))) do
+  count(queue_key(run.queue), 'reserved', -#run.ids) -- they are counted by their states now
+  if run.status == '' or run.status == 'blocked' and disturbed then
+    for _, id in ipairs(run.ids) do
       admit(id)
     end
   else
-    admit_alike(ids, status, priority, queue)
+    admit_alike(run.ids, run.status, run.priority, run.queue)
   end
 end
 for queue in pairs(queues) do

@@ -105,11 +105,11 @@ local function stage_edges(job)
   end
 end
 
--- The chunk's part of the work list, of at least one job: a line per run of jobs that are alike, `<id> <id> …|<status> <priority> <queue>`.
+-- The chunk's part of the work list, of at least one job: a line per run of jobs that are alike.
 local function lines_of(jobs)
   local lines, ids, last = {}, {}, nil
   local function close()
-    lines[#lines + 1] = table.concat(ids, ' ') .. '|' .. last.surely .. ' ' .. last.priority .. ' ' .. last.queue
+    lines[#lines + 1] = FORMATS.alike(ids, last.surely, last.priority, last.queue)
   end
   for _, job in ipairs(jobs) do
     if last and not (job.surely == last.surely and job.queue == last.queue and job.priority == last.priority) then

@@ -73,7 +73,7 @@ def edge_words(row: Row, edges: Collection[str], queued: Mapping[str, bool]) -> 
         yield f"blocked with the edges {list(edges)}"
     if row["status"] == "skipped" and not broken and "array" not in row:
         yield "skipped without a broken edge"
-    if queued["cascade"] < (row.get("cascade", "-")[-1] != "-"):
+    if queued["cascade"] < ("cascade_at" in row):
         yield "a cancel is to go on from it, against the list"
     if ("edge_cursor" in row) != queued["edges"]:
         yield "its edges are to be visited, or not, against the list"
@@ -267,15 +267,14 @@ class Audit:
                 continue
             said = await self._hash(self._keys.array(job_id))
             tasks = Counter(task["status"] for task in self.jobs.values() if _is_task(task, job_id))
-            dropped, status, _ = said.get("dropped", "0 cancelled 0").split()
-            tasks[status] += int(dropped)
+            tasks[said.get("dropped_as", "cancelled")] += int(said.get("dropped", "0"))
             swept = await self._client.get(f"{self._keys.array(job_id)}:swept") or b""
             done = {8 * at + bit for at, byte in enumerate(swept) for bit in range(8) if byte & 128 >> bit}
             tasks["done"] += len(done)
             gone = {int(place) for place in await self._client.smembers(self._keys.array_skips(job_id))}
             if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
                 made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
-                last = int(said.get("dropped", said["made"]).split()[-1])
+                last = int(said.get("dropped_from", said["made"]))
                 gone |= set(range(last)) - made - done
             tasks["cancelled"] += len(gone)
             found += [

@@ -4,7 +4,7 @@
 --
 -- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
 -- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what array_advance is to do with each task that was made,
--- and from which on; `dropped`: how many ended with the array before they were made, as what, and how many were made then.
+-- from `walk_at` on; `dropped` tasks ended as `dropped_as` before they were made, when `dropped_from` others were.
 -- `:skip` (SET) has those that were cancelled before they were made. Room for the others that are not yet made is `reserved`
 -- in the queue. `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
 -- `:swept` (STRING) has a bit for each that is done, and was deleted before its array.
@@ -44,7 +44,7 @@ end
 
 local function array_row(array)
   local row = redis.call('HMGET', array_key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
-    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'follows', 'dropped')
+    'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'walk_at', 'follows', 'follows_when', 'dropped_from')
   local numbers = {}
   for i = 1, 11 do
     numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see look
@@ -53,8 +53,8 @@ local function array_row(array)
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
     waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
-    walk = row[12], follows = row[13], dropped = row[14],
-    prefix = row[13] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
+    walk = row[12], walk_at = row[13], follows = row[14], follows_when = row[15], dropped_from = row[16],
+    prefix = row[14] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
     turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
 end
@@ -222,8 +222,8 @@ local function drop_rest(head, as)
   local row = array_row(head.id)
   local rest = row.size - row.made - redis.call('SCARD', array_key(head.id) .. ':skip')
   if rest > 0 then
-    local dropped = int(rest) .. ' ' .. as .. ' ' .. int(row.made)
-    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', dropped)
+    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', int(rest), 'dropped_as', as,
+      'dropped_from', int(row.made))
     FOLLOWS.note(head.id, '*')
     count(array_key(head.id), as, rest)
     count(queue_key(head.queue), 'reserved', -rest)
@@ -231,10 +231,10 @@ local function drop_rest(head, as)
 end
 
 local function restore_rest(head)
-  local number, as, made = string.match(redis.call('HGET', array_key(head.id), 'dropped') or '', '^(%d+) (%a+) (%d+)$')
-  if number then
+  local number, as, made = unpack(redis.call('HMGET', array_key(head.id), 'dropped', 'dropped_as', 'dropped_from'))
+  if number and as and made then
     redis.call('HSET', array_key(head.id), 'made', made)
-    redis.call('HDEL', array_key(head.id), 'dropped')
+    redis.call('HDEL', array_key(head.id), 'dropped', 'dropped_as', 'dropped_from')
     count(array_key(head.id), as, -tonumber(number))
     count(queue_key(head.queue), 'reserved', tonumber(number))
   end
@@ -248,9 +248,8 @@ function HOOKS.array(head, from, to)
       redis.call('HSET', key, 'parallel', head.array_parallel)
     end
     if head.array_follows then
-      local followed, when = string.match(head.array_follows, '^(%S+) (%S+)$')
-      redis.call('HSET', key, 'follows', head.array_follows)
-      FOLLOWS.register(followed, head.id, when)
+      redis.call('HSET', key, 'follows', head.array_follows, 'follows_when', head.array_follows_when)
+      FOLLOWS.register(head.array_follows, head.id)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
   elseif from == 'skipped' or head.restarted then
@@ -293,7 +292,7 @@ end
 local function stop_array(head)
   redis.call('UNLINK', array_key(head.id) .. ':turns')
   drop_rest(head, 'cancelled')
-  redis.call('HSET', array_key(head.id), 'walk', 'cancel 0')
+  redis.call('HSET', array_key(head.id), 'walk', 'cancel', 'walk_at', '0')
   work_on_array(head.id)
   append(moves, 'cancelling', head.id)
   touch(head.id)

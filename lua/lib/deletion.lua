@@ -22,7 +22,7 @@ end
 
 -- Whether its dependents are still to be told of its end, or of that of a task, or to be cancelled with it (see workflows).
 local function is_walked(job)
-  return job.edge_cursor or (job.children or job.hooks) and string.find(job.cascade or '', '%d$')
+  return job.edge_cursor or (job.children or job.hooks) and job.cascade_at
     or has_hook(job.hooks, 'array') and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
 end
 
@@ -42,7 +42,7 @@ local function has_followers(job)
     local first = redis.call('LINDEX', key, '0')
     if not first then
       return false
-    elseif redis.call('EXISTS', job_key(string.match(first, '^%S*'))) == 1 then
+    elseif redis.call('EXISTS', job_key(first)) == 1 then
       return true
     end
     redis.call('LPOP', key)

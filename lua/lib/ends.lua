@@ -19,7 +19,7 @@ end
 
 -- Whether a cancel is still to go on from a job to its dependents (see workflows).
 local function is_cascading(job)
-  return (job.children or job.hooks) and string.find(job.cascade or '', '%d$')
+  return (job.children or job.hooks) and job.cascade_at
 end
 
 -- Fields that tell how the last attempt ended.

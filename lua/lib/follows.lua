@@ -1,7 +1,7 @@
 -- follows: arrays whose tasks follow those of another array, each the one of its index (`matching`).
 -- uses: timers ends arrays
 --
--- array:<array>:followers (LIST) has `<follower> <when>` for each. The end of a task is only noted: its place goes into
+-- array:<array>:followers (LIST) has the id of each. The end of a task is only noted: its place goes into
 -- `:ended` (LIST), where `*` stands for all places. As long as there are some, `follow:<array>` stands in `propagate`, and
 -- whoever visits edges goes on with it: the first place is brought before one follower after the other; `follow_at` in
 -- array:<array> is the next one. What a follower's task becomes is judged by how the followed one stands at that moment,
@@ -12,20 +12,16 @@ do
 local STEP, COST = 100, 5 -- a visit makes a task: it is as much work as so many edges
 local is_followed, followed_arrays = {}, {} -- in this call: array → whether it is; array → how it stands
 
-function FOLLOWS.register(array, follower, when)
+function FOLLOWS.register(array, follower)
   if read(array) then -- else it was deleted while the follower's submission was still staged
     is_followed[array] = true
-    redis.call('RPUSH', array_key(array) .. ':followers', follower .. ' ' .. when)
+    redis.call('RPUSH', array_key(array) .. ':followers', follower)
   end
 end
 
--- Some followers of an array, each as { id, when }.
+-- Some followers of an array.
 function FOLLOWS.some(array, from, number)
-  local some = redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
-  for at, entry in ipairs(some) do
-    some[at] = { string.match(entry, '^(%S+) (%a+)$') }
-  end
-  return some
+  return redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
 end
 
 -- Note that a task has ended, by its place, or `*`: all that are not made.
@@ -57,19 +53,19 @@ local function status_of(array, place)
   if task then
     return task.status
   end
-  local gone = place < other.row.prefix or other.row.dropped
+  local gone = place < other.row.prefix or other.row.dropped_from
     or redis.call('SISMEMBER', array_key(array) .. ':skip', int(place)) == 1
   return was_done(array, place) and 'done' or gone and 'cancelled' or nil
 end
 
 -- Bring a task to what the end of the one that it follows demands: it starts, or is skipped.
-local function follow(follower, when, place, status)
+local function follow(follower, place, status)
   local head = read(follower)
   if not head or head.cancel_requested_at or TIMERS.expired_at(head) then
     return
   end
-  local started, dropped, deleted, parallel = unpack(
-    redis.call('HMGET', array_key(follower), 'started', 'dropped', 'deleted', 'parallel'))
+  local started, dropped, deleted, parallel, when = unpack(
+    redis.call('HMGET', array_key(follower), 'started', 'dropped', 'deleted', 'parallel', 'follows_when'))
   if not started or deleted then
     return
   end
@@ -93,21 +89,20 @@ end
 -- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first. A
 -- retry does not go once more to the tasks that it has come past: `retried`.
 function FOLLOWS.all(follower)
-  local walk, retried = unpack(redis.call('HMGET', array_key(follower), 'walk', 'retried'))
-  local what, place = string.match(walk or 'follow 0', '^(%a+) (%d+)$')
+  local what, place, retried = unpack(redis.call('HMGET', array_key(follower), 'walk', 'walk_at', 'retried'))
   if what == 'retry' then
-    retried = math.max(tonumber(place), tonumber(retried or '') or 0)
+    retried = math.max(tonumber(place or '') or 0, tonumber(retried or '') or 0)
     redis.call('HSET', array_key(follower), 'retried', int(retried))
   end
   if what ~= 'cancel' then
-    redis.call('HSET', array_key(follower), 'walk', (what or 'follow') .. ' 0')
+    redis.call('HSET', array_key(follower), 'walk', what or 'follow', 'walk_at', '0')
   end
   work_on_array(follower)
 end
 
 -- An array starts that follows another one: it goes over what has ended by now.
 function FOLLOWS.start(head)
-  local followed = string.match(head.array_follows, '^%S+')
+  local followed = head.array_follows
   local ended, new = array_row(followed).ended, counts[array_key(followed)] or {}
   for status in pairs(TERMINAL) do
     ended = ended + (new[status] or 0)
@@ -120,24 +115,23 @@ end
 -- Whether an array that follows another one waits for nobody: all tasks of that have ended, and nobody is to be told of it.
 function FOLLOWS.has_forgotten(row)
   local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
-    and row.ended < row.size and string.match(row.follows, '^%S+')
+    and row.ended < row.size and row.follows
   local other = followed and read(followed)
   return followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1))
 end
 
 -- Do for a task what has happened to the one that it follows.
 function FOLLOWS.catch_up(head, row, place)
-  local followed, when = string.match(row.follows, '^(%S+) (%S+)$')
-  local status = status_of(followed, place)
+  local status = status_of(row.follows, place)
   if status and TERMINAL[status] then
-    follow(head.id, when, place, status)
+    follow(head.id, place, status)
   end
 end
 
 -- Bring the end of a place before a follower.
-local function tell(follower, when, place, status)
+local function tell(follower, place, status)
   if place ~= '*' then
-    follow(follower, when, tonumber(place), status)
+    follow(follower, tonumber(place), status)
   elseif read(follower) then
     FOLLOWS.all(follower)
   end
@@ -166,8 +160,8 @@ function WALKS.follow(array, budget)
     local status = is_still_ended(array, place)
     local some = status and FOLLOWS.some(array, from, left) or {}
     for _, follower in ipairs(some) do
-      if not pcall(tell, follower[1], follower[2], place, status) then
-        quarantine(follower[1])
+      if not pcall(tell, follower, place, status) then
+        quarantine(follower)
       end
     end
     if #some == left then

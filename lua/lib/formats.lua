@@ -104,6 +104,24 @@ function FORMATS.read_rooms(text)
   return rooms
 end
 
+-- batch:<id>:ids: a line per run of jobs that are alike: their ids, the status that they surely have, '' if that has to be looked
+-- up, priority and queue.
+function FORMATS.alike(ids, status, priority, queue)
+  return table.concat(ids, ' ') .. '|' .. status .. ' ' .. priority .. ' ' .. queue
+end
+
+function FORMATS.read_alike(text)
+  local runs = {}
+  for list, status, priority, queue in string.gmatch(text or '', '([^|\n]*)|(%a*) (%d+) ([^\n]*)') do -- bound: a chunk's jobs
+    local ids = {}
+    for id in string.gmatch(list, '%S+') do
+      ids[#ids + 1] = id
+    end
+    runs[#runs + 1] = { ids = ids, status = status, priority = priority, queue = queue }
+  end
+  return runs
+end
+
 -- A message in `cancels`: stop this attempt.
 function FORMATS.stop(worker, id, fence)
   return worker .. ' ' .. id .. ' ' .. fence

@@ -2,10 +2,10 @@
 -- part behind core in each script, except those that may run during a rebuild (see workron/redis/scripts.py).
 
 do
-  local row = redis.pcall('HMGET', KEYS[1], 'fence', 'gated', 'rebuilding') -- what claims read of it
+  local row = redis.pcall('HMGET', KEYS[1], 'fence', 'gated', 'rebuilding_until') -- what claims read of it
   if not row.err then
     meta = row
-    if row[3] and NOW < (tonumber(string.match(row[3], '%d+$')) or 0) then
+    if NOW < (tonumber(row[3] or '') or 0) then
       return redis.error_reply('REBUILDING all that is in Redis')
     end
   end

@@ -26,3 +26,13 @@ local function rank_behind(zset, score, member)
   end
   return low
 end
+
+-- A place as a text: a score and what stands there; and both of a text, nil if it is none.
+local function place_text(score, member)
+  return int(tonumber(score)) .. ' ' .. member
+end
+
+local function parse_place(text)
+  local score, member = string.match(text or '', '^(%d+) (.*)$')
+  return tonumber(score), member
+end

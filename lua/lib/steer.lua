@@ -29,7 +29,7 @@ local function is_followed(array)
   local from = tonumber(redis.call('HGET', key, 'unfollowed') or '') or 0
   local some = FOLLOWS.some(array, from, FOLLOWERS_LOOKED_AT)
   for _, follower in ipairs(some) do
-    local head = read(follower[1] or '')
+    local head = read(follower)
     if head and not TERMINAL[head.status] then
       redis.call('HDEL', key, 'unfollowed')
       return true

@@ -4,7 +4,7 @@
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
 
 local FROM_FIELDS = { queue = true, priority = true, unique = true, hooks = true, array_size = true, array_parallel = true,
-  array_first = true, array_follows = true, array_values = true, final = true }
+  array_first = true, array_follows = true, array_follows_when = true, array_values = true, final = true }
 local NONE = {} -- the edges of a job without: most have none
 
 local function parse_edges(at, count)
@@ -78,7 +78,7 @@ local function resolve_parents(jobs, batch)
       end
       edge.job = here[id] or known[id]
     end
-    local followed = job.array_follows and string.match(job.array_follows, '^%S+')
+    local followed = job.array_follows
     if followed and not here[followed] and not read(followed) then -- it was not stored: another job holds its key
       unknown[#unknown + 1] = followed
     end

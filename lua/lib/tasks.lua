@@ -63,7 +63,7 @@ local function retry_tasks(head)
   count(queue_key(head.queue), 'reserved', number)
   redis.call('UNLINK', skip)
   redis.call('HDEL', array_key(head.id), 'retried')
-  redis.call('HSET', array_key(head.id), 'walk', 'retry 0')
+  redis.call('HSET', array_key(head.id), 'walk', 'retry', 'walk_at', '0')
   work_on_array(head.id)
 end
 

@@ -4,8 +4,8 @@
 -- workflow:<id> (HASH) has beside its counts: `watched` (its jobs have the hook `workflow`), `on_failure`, `final` (id of that job),
 -- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop
 -- has come to, while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
--- A job from which a cancel goes on to its dependents has `cascade`: a number of that cancel, and the next edge, or follower
--- (`-`: all were visited). An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
+-- A job that was cancelled with its dependents has `cascade`, the number of that cancel, and until all of them were visited
+-- `cascade_at`, the next edge. An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
 
 local workflow_key, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
 
@@ -83,17 +83,17 @@ function new_cascade()
 end
 
 function push_cascade(job, token)
-  if not string.find(job.cascade or '', '%d$') then -- else it is under way, and begins again
+  if not job.cascade_at then -- else it is under way, and begins again
     redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
   end
-  job.cascade = token .. ' 0'
-  redis.call('HSET', job_key(job.id), 'cascade', job.cascade)
+  job.cascade, job.cascade_at = token, '0'
+  redis.call('HSET', job_key(job.id), 'cascade', token, 'cascade_at', '0')
 end
 
 local function cascade_to(id, parent, token)
   local job = read(id)
-  local before = visible(job) and string.match(job.cascade or '', '^%d+')
-  if not visible(job) or before and tonumber(before) >= tonumber(token) then
+  local before = visible(job) and tonumber(job.cascade or '')
+  if not visible(job) or before and before >= tonumber(token) then
     return
   end
   if job.children or is_array(job) then
@@ -106,30 +106,32 @@ local function cascade_to(id, parent, token)
 end
 
 -- The next dependents of a job, from a place on: first its children, then the arrays that follow it (`f<place>`). Returns
--- them, and the place behind them, `-` when there is none.
+-- them, and the place behind them, nil when there is none.
 local function next_dependents(id, at, limit)
   local follows, from = string.match(at, '^(f?)(%d+)$')
   local found = {}
-  if follows == '' then
+  if not from then
+    return found -- the place is damaged
+  elseif follows == '' then
     for i, edge in ipairs(redis.call('LRANGE', job_key(id) .. ':children', from, int(tonumber(from) + limit - 1))) do
       found[i] = string.match(edge, '^%a+:(.+)$') or ''
     end
   else
     for i, follower in ipairs(FOLLOWS.some(id, tonumber(from), limit)) do
-      found[i] = follower[1] or ''
+      found[i] = follower
     end
   end
   if #found == limit then
     return found, follows .. int(tonumber(from) + limit)
   end
-  return found, follows == '' and 'f0' or '-'
+  return found, follows == '' and 'f0' or nil
 end
 
 -- Cancel the next dependents of a job; returns how many, and whether they were the last.
 function WALKS.cascade(id, budget)
   local limit, done = math.min(budget, STEP), 0
-  local token, at = string.match(redis.call('HGET', job_key(id), 'cascade') or '', '^(%d+) (f?%d+)$')
-  while token and at ~= '-' and done < limit do -- bound: each turn goes on to other dependents, at most `limit` in all
+  local token, at = unpack(redis.call('HMGET', job_key(id), 'cascade', 'cascade_at'))
+  while token and at and done < limit do -- bound: each turn goes on to other dependents, at most `limit` in all
     local found
     found, at = next_dependents(id, at, limit - done)
     for _, child in ipairs(found) do
@@ -138,9 +140,13 @@ function WALKS.cascade(id, budget)
       end
     end
     done = done + #found
-    redis.call('HSET', job_key(id), 'cascade', token .. ' ' .. at)
+    if at then
+      redis.call('HSET', job_key(id), 'cascade_at', at)
+    else
+      redis.call('HDEL', job_key(id), 'cascade_at')
+    end
   end
-  return done, not token or at == '-'
+  return done, not (token and at)
 end
 
 function HOOKS.workflow(job, from, to)

@@ -62,7 +62,7 @@ async def test_calls_that_may_not_be_made_twice_wait_for_the_end_of_the_pause(be
 async def test_a_rebuild_that_died_holds_up_nobody_for_long(bench: Bench) -> None:
     store = bench.store()
     (job,) = await submit(store, new_job())
-    await bench.client.hset(bench.keys.meta, "rebuilding", "somebody 1")
+    await bench.client.hset(bench.keys.meta, mapping={"rebuilding": "somebody", "rebuilding_until": 1})
     assert [one.id for one in await claim(store)] == [job]
     report = await store.doctor.examine(rebuild=True)
     assert (report.faults, report.mended) == ((), ())
@@ -73,7 +73,7 @@ async def test_a_rebuild_whose_pause_is_over_writes_nothing(bench: Bench) -> Non
     store = bench.store()
     pause = pause_of(store)
     await pause.begin()
-    await bench.client.hset(bench.keys.meta, "rebuilding", "somebody 1")
+    await bench.client.hset(bench.keys.meta, mapping={"rebuilding": "somebody", "rebuilding_until": 1})
     with pytest.raises(StoreBroken, match="run it again"):
         await pause.write([("SADD", bench.keys.queues, "x")])
     assert not await bench.client.exists(bench.keys.queues)

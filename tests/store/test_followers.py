@@ -112,7 +112,7 @@ async def test_many_damaged_arrays_kept_all_others_waiting(bench: Bench) -> None
         await bench.client.zadd(bench.keys.arrays, {one: 0})
     job = array_job(3)
     await submit(store, job)
-    await bench.client.hset(bench.keys.array(job.id), "walk", "retry 0")
+    await bench.client.hset(bench.keys.array(job.id), mapping={"walk": "retry", "walk_at": "0"})
     await bench.client.zadd(bench.keys.arrays, {job.id: time.time() * 1000})
     await store.maintenance.tidy()
     assert await bench.client.hget(bench.keys.array(job.id), "walk") is None
@@ -251,7 +251,7 @@ async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: St
     await store.retry(behind.id, (await store.job(behind.id)).run)
     for one in await claim(store, queues=["behind"], limit=2):
         await finish(store, one, BAD)
-    await bench.client.hset(bench.keys.array(behind.id), "walk", "retry 2")
+    await bench.client.hset(bench.keys.array(behind.id), mapping={"walk": "retry", "walk_at": "2"})
     await bench.client.rpush(bench.keys.array(job.id) + ":ended", "*")
     await bench.client.rpush(bench.keys.propagate, f"follow:{job.id}")
     await store.maintenance.propagate()

@@ -142,6 +142,23 @@ def test_rooms(needs: dict[str, int]) -> None:
     assert text == " ".join(read("room", queue, str(number)) for queue, number in needs.items())
 
 
+@given(
+    some.lists(
+        some.tuples(
+            some.lists(IDS, min_size=1, max_size=4),
+            some.sampled_from(["", "pending", "blocked"]),
+            some.sampled_from("123456789"),
+            some.text("abcXYZ019_.-", min_size=1, max_size=20),
+        ),
+        max_size=4,
+    )
+)
+def test_alike(runs: list[tuple[list[str], str, str, str]]) -> None:
+    text = "\n".join(read("alike", RUNTIME.table(*job_ids), *about) for job_ids, *about in runs)
+    found = read("read_alike", text).values()
+    assert [([*one.ids.values()], one.status, one.priority, one.queue) for one in found] == runs
+
+
 @given(NAMES, IDS, NUMBERS)
 def test_stop(worker: str, job_id: str, fence: int) -> None:
     assert [*formats.read_stop(read("stop", worker, job_id, str(fence)))] == [(worker, job_id, fence)]

@@ -1,6 +1,5 @@
 """Whether what is known of an array fits its job and its tasks; what does not, is written as these say it."""
 
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,12 +12,13 @@ from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
 STATES: Final = tuple(one for one in STATUSES if one != "blocked")
-_HASH: Final = ("size", "made", "parallel", "follows", "dropped", "started", "walk", *STATES)
+_DROPPED: Final = ("dropped", "dropped_as", "dropped_from")
+_HASH: Final = ("size", "made", "parallel", "follows", "follows_when", *_DROPPED, "started", "walk", *STATES)
 _JOB: Final = (
     "status", "batch", "queue", "hooks", "array_size", "array_first", "array_parallel", "array_follows",
-    "cancel_requested_at",
+    "array_follows_when", "cancel_requested_at",
 )  # fmt: skip
-_SAID: Final = ("size", "parallel", "follows")
+_SAID: Final = ("size", "parallel", "follows", "follows_when")
 """What an array's hash says as its job does, by another name."""
 _PAGE: Final = 1000
 
@@ -64,8 +64,10 @@ class Stock:
     @property
     def _dropped(self) -> tuple[int, str, int] | None:
         """How many tasks ended with the array before they were made, as what, and how many were made then."""
-        parts = re.fullmatch(r"(\d+) (cancelled|skipped) (\d+)", self.said.get("dropped", ""))
-        return (int(parts[1]), parts[2], int(parts[3])) if parts else None
+        number, as_what, made = (self.said.get(field, "") for field in _DROPPED)
+        if not number.isdecimal() or as_what not in ("cancelled", "skipped") or not made.isdecimal():
+            return None
+        return int(number), as_what, int(made)
 
     def _number(self, field: str) -> int:
         return number_of(self.said.get(field, "0")) or 0
@@ -132,13 +134,13 @@ class Stock:
         fields: dict[str, str | None] = {state: str(tasks[state]) for state in STATES}
         fields |= {one: head.get(f"array_{one}") for one in _SAID}
         fields["made"] = str(self._size if dropped else made)
-        fields["dropped"] = " ".join(map(str, dropped)) if dropped else None
+        fields |= dict(zip(_DROPPED, map(str, dropped) if dropped else (None, None, None), strict=True))
         if number and "made" not in said:
             fields["begun"] = "1"
         if "started" not in said and (number or (head["status"] == "blocked" and not self._waits)):
             fields["started"] = "1"
         if "made" not in said and stops and head["status"] not in TERMINAL:
-            fields["walk"] = "cancel 0"
+            fields |= {"walk": "cancel", "walk_at": "0"}
         return fields
 
     async def stuck(self, at_once: Callable[[Sequence[Ask]], Awaitable[list[Any]]]) -> list[Fault]:
@@ -154,7 +156,7 @@ class Stock:
             return [Fault("stuck", about, f"{ended} of {self._size} tasks have ended", mend=(self._again,))]
         if over or "array_follows" not in self.head:
             return []
-        followed = self.head["array_follows"].split(" ")[0]
+        followed = self.head["array_follows"]
         [status, untold, *answers] = await at_once([
             ("HGET", self._keys.job(followed), "status"),
             ("EXISTS", self._keys.array_ended(followed)),
@@ -165,5 +167,5 @@ class Stock:
         goes_on = untold or (status is not None and text_of(status) not in TERMINAL)
         if moves or goes_on or busy or self._turns or "started" not in self.said:
             return []
-        mend = ("HSET", self._keys.array(self._array), "walk", "follow 0"), self._again
+        mend = ("HSET", self._keys.array(self._array), "walk", "follow", "walk_at", 0), self._again
         return [Fault("stuck", about, f"it waits for tasks of {followed}, which have ended", mend=mend)]

@@ -247,7 +247,7 @@ _SUBMISSIONS: Final = (
     Shape(
         f"{_ARRAY}:swept", "string", "one bit per task that is done and was deleted before its array", check="orphan"
     ),
-    Shape(_KEYS.array_followers(_ID), "list", "`<array> <when>` of each array that follows this one", check="orphan"),
+    Shape(_KEYS.array_followers(_ID), "list", "each array that follows this one", check="orphan"),
     Shape(
         _KEYS.array_ended(_ID),
         "list",

@@ -28,12 +28,13 @@ BAND: Final = 10**13
 WINDOW: Final = 200
 _HIGHEST: Final = 2**52
 _SOON_MS: Final = 60_000
+_WALKS: Final = ("cancel", "retry", "follow")
 _QUEUES: Final = 100
 """Of those in which jobs wait for a concurrency key, so many are looked at."""
 QUEUE: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _JOB: Final = (
     "status", "queue", "priority", "batch", "workflow", "array", "hooks", "fence", "created_at", "finished_at",
-    "run_at", "edge_cursor", "cascade", "concurrency", "concurrency_limit", "final", "deadline_at", "expires_at",
+    "run_at", "edge_cursor", "cascade_at", "concurrency", "concurrency_limit", "final", "deadline_at", "expires_at",
     "expired_at", "attempts", "cancel_requested_at", "unique", "run", "array_follows",
 )  # fmt: skip
 _GATES: Final = ("paused", "max_running", "rate_jobs", "rate_per_ms")
@@ -89,8 +90,9 @@ def job_row(keys: Keys, job: str) -> Steps:
     row = row_of(_JOB, answer)
     more: dict[str, Ask] = {}
     if Hook.ARRAY in row.get("hooks", ""):
-        more |= _fields(keys.array(job), "begun", "walk", "made") | {"untold": ("LLEN", keys.array_ended(job))}
-        more |= {"followed": ("EXISTS", keys.array(row.get("array_follows", "").split(" ")[0]))}
+        more |= _fields(keys.array(job), "begun", "walk", "walk_at", "made")
+        more |= {"untold": ("LLEN", keys.array_ended(job))}
+        more |= {"followed": ("EXISTS", keys.array(row.get("array_follows", "")))}
     elif Hook.CONCURRENCY in row.get("hooks", "") and "concurrency" not in row:  # a task: its array says it
         more |= _fields(keys.job(row.get("array", "").split(" ")[0]), "concurrency", "concurrency_limit")
     if "workflow" in row:
@@ -179,7 +181,7 @@ def _walks(keys: Keys, job: str, row: Row) -> Iterator[Place]:
     """Yield what stands in `propagate` as long as it is under way, and `arrays` likewise."""
     if "edge_cursor" in row:
         yield _list(keys.propagate, job)
-    if row.get("cascade", "-")[-1].isdigit():
+    if "cascade_at" in row:
         yield _list(keys.propagate, f"cascade:{job}")
     if "stop_at" in row:
         yield _list(keys.propagate, f"workflow:{row['workflow']}")
@@ -194,13 +196,12 @@ def _array(keys: Keys, job: str, row: Row) -> Iterator[Place]:
     key, again = keys.array(job), ("ZADD", keys.arrays, 1, job)
     yield Place(("HGET", key, "begun"), _is_number, (("HSET", key, "begun", 1),), "malformed")
     goes_on = "cancel" if "cancel_requested_at" in row else "follow"
-    walk = ("HSET", key, "walk", f"{goes_on} 0"), again
-    if "walk" in row and not re.fullmatch(r"[a-z]+ \d+", row["walk"]):
-        lost = walk if goes_on == "cancel" or "array_follows" in row else (("HDEL", key, "walk"), again)
+    walk = ("HSET", key, "walk", goes_on, "walk_at", 0), again
+    if "walk" in row and not (row["walk"] in _WALKS and row.get("walk_at", "").isdecimal()):
+        lost = walk if goes_on == "cancel" or "array_follows" in row else (("HDEL", key, "walk", "walk_at"), again)
         yield Place(("HGET", key, "walk"), lambda _: False, lost, "malformed")
     if "array_follows" in row and row["followed"] != "0" and row["status"] not in TERMINAL:
-        followed, _, when = row["array_follows"].partition(" ")
-        known = _list(keys.array_followers(followed), f"{job} {when}")
+        known = _list(keys.array_followers(row["array_follows"]), job)
         yield known._replace(mend=(*known.mend, *walk))
 
 

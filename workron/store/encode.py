@@ -88,7 +88,7 @@ def _array(array: NewArray, depends_on: Sequence[Dependency]) -> Iterator[str]:
         yield from ("array_parallel", str(array.max_parallel))
     for edge in depends_on:
         if edge.matching:
-            yield from ("array_follows", f"{edge.job} {edge.when}")
+            yield from ("array_follows", edge.job, "array_follows_when", edge.when)
 
 
 def _hooks(job: NewJob) -> str:

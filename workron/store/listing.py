@@ -149,14 +149,14 @@ class Listing:
         first, about = await self._connection.pipeline(
             [
                 ("HGET", self._keys.job(array), "array_first"),
-                ("HMGET", self._keys.array(array), "size", "made", "dropped", "follows"),
+                ("HMGET", self._keys.array(array), "size", "made", "dropped_from", "follows"),
             ]
         )
         size, made, dropped, follows = about
         if first is None or size is None:
             return
         # Tasks that follow others are made in any order; the others in theirs, and behind the last one there is none.
-        last = int(size) if follows else int(dropped.split()[-1] if dropped else made)
+        last = int(size) if follows else int(dropped or made)
         start = 0 if place is None else max(0, int(place[0]))
         while start < last:
             page = min(count, last - start)
