@@ -44,7 +44,7 @@ local function beat(id, fence)
   if row[1] ~= 'running' or row[2] ~= fence then
     return 'lost'
   end
-  local timeout_ms = row[3] or row[7] and timeout_of_array(string.match(row[7], '^%S+'))
+  local timeout_ms = row[3] or row[7] and timeout_of_array(row[7])
   local started_at = passed(key, 'started_at', row[4])
   local timeout_at = timeout_ms and started_at + tonumber(timeout_ms)
   local cancelled_at, overrun_at = passed(key, 'cancel_requested_at', row[5]), passed(key, 'expired_at', row[6])

@@ -37,8 +37,7 @@ local function add(id)
     rows[#rows + 1] = { id, '', '', '', '', '' }
     return
   end
-  local array = row[4] and string.match(row[4], '^%S+')
-  rows[#rows + 1] = { id, row[1], row[2] or 'default', row[3] or '', array or '', key_of(array, row[5]) }
+  rows[#rows + 1] = { id, row[1], row[2] or 'default', row[3] or '', row[4] or '', key_of(row[4], row[5]) }
 end
 
 for id in string.gmatch(jobs, '%S+') do

@@ -18,7 +18,7 @@ local edges = redis.call('HGET', job_key(id), 'depends_on')
 if not edges and redis.call('EXISTS', job_key(id)) == 0 then
   return { 'UNKNOWN' }
 end
-local array, place = string.match(redis.call('HGET', job_key(id), 'array') or '', '^(%S+) (%d+)$')
+local array, place = unpack(redis.call('HMGET', job_key(id), 'array', 'index'))
 if array then
   edges = redis.call('HGET', job_key(array), 'depends_on')
 end

@@ -16,7 +16,7 @@ BAND: Final = 10**13
 def by_name(jobs: Mapping[str, Row]) -> Iterator[tuple[str, str, Row]]:
     """Concurrency key, id and hash of each admitted job that has not ended; a task has that of its array."""
     for job_id, row in jobs.items():
-        name = jobs.get(row.get("array", "").partition(" ")[0], row).get("concurrency")
+        name = jobs.get(row.get("array", ""), row).get("concurrency")
         if name and "batch" not in row and row["status"] not in TERMINAL:
             yield name, job_id, row
 

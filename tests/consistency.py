@@ -22,7 +22,7 @@ INDEXED = ("blocked", "done", "failed", "cancelled", "skipped")
 
 
 def _is_task(row: Row, array: str) -> bool:
-    return row.get("array", "").startswith(array)
+    return row.get("array") == array
 
 
 def own_words(row: Row) -> Iterator[str]:
@@ -273,7 +273,7 @@ class Audit:
             tasks["done"] += len(done)
             gone = {int(place) for place in await self._client.smembers(self._keys.array_skips(job_id))}
             if "follows" not in said:  # of those before, the set has only what was cancelled after all were made
-                made = {int(task["array"].split()[1]) for task in self.jobs.values() if _is_task(task, job_id)}
+                made = {int(task["index"]) for task in self.jobs.values() if _is_task(task, job_id)}
                 last = int(said.get("dropped_from", said["made"]))
                 gone |= set(range(last)) - made - done
             tasks["cancelled"] += len(gone)

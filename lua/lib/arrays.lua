@@ -70,10 +70,10 @@ end
 
 -- Make one task; `fields` are of one that ends at once, as `status`.
 local function make_task(head, place, status, fields)
-  local id, about = task_id(head, place), head.id .. ' ' .. int(place)
+  local id, index_text = task_id(head, place), int(place)
   local hooks = has_hook(head.hooks, 'concurrency') and 'task concurrency' or 'task'
   status, fields = status or 'pending', fields or {}
-  for _, value in ipairs({ 'status', status, 'array', about, 'hooks', hooks }) do
+  for _, value in ipairs({ 'status', status, 'array', head.id, 'index', index_text, 'hooks', hooks }) do
     fields[#fields + 1] = value
   end
   if head.queue ~= 'default' then
@@ -84,7 +84,9 @@ local function make_task(head, place, status, fields)
   end
   redis.call('HSET', job_key(id), unpack(fields))
   index(P .. 'jobs', id, 0)
-  arrive({ id = id, queue = head.queue, priority = head.priority, hooks = hooks, array = about }, status)
+  arrive({
+    id = id, queue = head.queue, priority = head.priority, hooks = hooks, array = head.id, index = index_text,
+  }, status)
 end
 
 -- Make the next tasks of those that have never been made. Should `made` be wrong: none is made, and run, twice.
@@ -272,10 +274,10 @@ function HOOKS.array(head, from, to)
 end
 
 function HOOKS.task(task, from, to)
-  local array, place = string.match(task.array or '', '^(%S+) (%d+)$')
-  if array then
+  local array = task.array
+  if array and task.index then
     if TERMINAL[to] then
-      FOLLOWS.note(array, place)
+      FOLLOWS.note(array, task.index)
     end
     if from then
       count(array_key(array), from, -1)
@@ -304,5 +306,5 @@ end
 
 -- The job whose end or further run a job's own means: a task's array.
 local function head_of(job)
-  return job.hooks and job.array and read(string.match(job.array, '^%S+')) or job
+  return job.hooks and job.array and read(job.array) or job
 end

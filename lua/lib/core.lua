@@ -49,7 +49,7 @@ local JOB = {}
 function JOB.__index(job, name)
   local value = redis.call('HGET', JOB_PREFIX .. job.id, name)
   if not value and SHARED[name] and job.hooks and job.array then -- a task: its array says it
-    value = redis.call('HGET', JOB_PREFIX .. string.match(job.array, '^%S+'), name)
+    value = redis.call('HGET', JOB_PREFIX .. job.array, name)
   end
   if NUMBERS[name] ~= nil then
     value = value and tonumber(value) or NUMBERS[name]

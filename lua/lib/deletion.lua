@@ -28,9 +28,9 @@ end
 
 -- Of a task: the array that is still there, and its place.
 local function stored_array_of(job)
-  local array, place = string.match(job.hooks and job.array or '', '^(%S+) (%d+)$')
+  local array = job.hooks and job.array
   if array and redis.call('EXISTS', P .. 'array:' .. array) == 1 then
-    return array, place
+    return array, job.index
   end
 end
 

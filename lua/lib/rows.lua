@@ -40,7 +40,8 @@ end
 
 -- Fill in what a task has from its array, and which one it is.
 local function fill_in(task)
-  local array, place = string.match(task.array, '^(%S+) (%d+)$')
+  task.array, task.index = unpack(redis.call('HMGET', job_key(task.id), 'array', 'index'))
+  local array, place = task.array, task.index
   local spec = spec_of(array)
   local value = redis.call('LINDEX', P .. 'array:' .. array .. ':values', place)
   local more = spec.more and cjson.decode(spec.more) or {}

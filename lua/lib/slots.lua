@@ -51,7 +51,7 @@ end
 function SLOTS.said_by(id)
   if not named[id] then
     local row = redis.call('HMGET', job_key(id), unpack(NAMED))
-    local head = not row[1] and string.match(row[5] or '', '^%S+')
+    local head = not row[1] and row[5]
     if head then
       heads[head] = heads[head] or redis.call('HMGET', job_key(head), 'concurrency', 'concurrency_limit')
       row[1], row[2] = heads[head][1], heads[head][2]

@@ -71,9 +71,9 @@ end
 -- do; a task when it is its turn.
 local function rerun(job)
   resume_workflow(job)
-  local array, place = string.match(job.hooks and job.array or '', '^(%S+) (%d+)$')
+  local array = job.hooks and job.array
   if array and redis.call('HEXISTS', array_key(array), 'parallel') == 1 then
-    wait_for_turn(array, tonumber(place))
+    wait_for_turn(array, tonumber(job.index))
     return
   end
   start_again(job)

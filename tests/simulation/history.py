@@ -141,7 +141,7 @@ class History:
         """Judge who took a running job from its worker."""
         reported = (job_id, job.fence) in self._reported()
         if script == "maintain_reap":
-            array = row.get(b"array", b"").decode().partition(" ")[0]
+            array = row.get(b"array", b"").decode()
             of_all = self._server.get(self._keys.job(array)) or {} if array else row  # a task's timeout stands there
             must_stop = row.get(b"cancel_requested_at") or row.get(b"expired_at") or of_all.get(b"timeout_ms")
             left_ms = job.leased_until_ms - self._server.now_ms

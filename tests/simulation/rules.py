@@ -75,7 +75,7 @@ class Rules:
         """What a job says, a task by its array."""
         found = self.kept.words.get(job_id)
         if found is None or found.queue != _text(row, b"queue", DEFAULT_QUEUE):  # it was moved
-            array = _text(row, b"array").partition(" ")[0]
+            array = _text(row, b"array")
             of_all = self._get(self._keys.job(array)) if array else {}
             until, _, _, unique = (_text(row, b"unique") or "- - - ").split(" ", 3)
             found = self.kept.words[job_id] = Words(
@@ -90,7 +90,7 @@ class Rules:
         return found
 
     def _most_attempts(self, row: Row) -> int:
-        array = _text(row, b"array").partition(" ")[0]
+        array = _text(row, b"array")
         of_all = self._get(self._keys.job(array)) if array else row
         return int(_text(of_all, b"max_attempts", str(DEFAULT_MAX_ATTEMPTS)))
 

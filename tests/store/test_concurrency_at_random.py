@@ -68,7 +68,7 @@ class Life:
     async def running_by_key(self) -> Counter[str]:
         audit = Audit(self.bench.client, self.bench.keys)
         await audit.read_jobs()
-        keys = [audit.jobs.get(row.get("array", "").partition(" ")[0], row) for row in audit.jobs.values()
+        keys = [audit.jobs.get(row.get("array", ""), row) for row in audit.jobs.values()
                 if row["status"] == "running"]  # fmt: skip
         return Counter(row["concurrency"] for row in keys if "concurrency" in row)
 

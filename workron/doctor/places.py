@@ -94,7 +94,7 @@ def job_row(keys: Keys, job: str) -> Steps:
         more |= {"untold": ("LLEN", keys.array_ended(job))}
         more |= {"followed": ("EXISTS", keys.array(row.get("array_follows", "")))}
     elif Hook.CONCURRENCY in row.get("hooks", "") and "concurrency" not in row:  # a task: its array says it
-        more |= _fields(keys.job(row.get("array", "").split(" ")[0]), "concurrency", "concurrency_limit")
+        more |= _fields(keys.job(row.get("array", "")), "concurrency", "concurrency_limit")
     if "workflow" in row:
         more |= _fields(keys.workflow(row["workflow"]), "stop_at", "size")
     if "batch" in row:

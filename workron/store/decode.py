@@ -85,8 +85,7 @@ def task(fields: Row, value: str | None = None) -> Task | None:
     """Return the array and index of a task, None for other jobs."""
     if "array" not in fields:
         return None
-    job_id, _, index = fields["array"].decode().partition(" ")
-    return Task(job_id, int(index), value)
+    return Task(fields["array"].decode(), int(fields["index"]), value)
 
 
 def concurrency(fields: Row) -> Concurrency | None:

@@ -89,7 +89,7 @@ class Tokens:
             return None
         key, array = about
         if key is None and array is not None:  # a task: its array has what all have in common
-            key = await self._connection.call("HGET", self._keys.job(array.decode().split(" ")[0]), "key")
+            key = await self._connection.call("HGET", self._keys.job(array.decode()), "key")
         return Grant(workflow, job, fence, decode.text(key), *holder)
 
     async def _current(self) -> bytes | None:
