@@ -1,5 +1,5 @@
 -- attempt_finish: record how attempts ended, free their leases, and claim more in the same call.
--- uses: ends edges expiry claims outputs retries unfenced
+-- uses: formats ends edges expiry claims outputs retries unfenced
 --
 -- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
 --
@@ -95,7 +95,7 @@ local function finish_in_full(at)
 end
 
 local results = {}
-for id, fence in string.gmatch(successes, '(%S+) (%S+)') do
+for id, fence in FORMATS.read_attempts(successes) do
   results[#results + 1] = finish_safely(id, fence, { exit_code = '0' })
 end
 for at = 13, #ARGV, WIDTH do

@@ -1,5 +1,5 @@
 -- maintain_repair: find jobs that were lost on the way and put them back. Reapers do so all the time, without being asked.
--- uses: jobs slots arrays workflows
+-- uses: formats jobs slots arrays workflows
 --
 -- It goes over the keys of jobs, not over an index: a job that stands in no index is found, too. What else can be wrong,
 -- `workron doctor` finds, and `workron doctor --rebuild` mends.
@@ -98,7 +98,7 @@ end
 -- Timers that are set, and count from a moment of the server's clock.
 local function check_timers(job)
   for _, kind in ipairs({ 'deadline', 'expires' }) do
-    local member, wait_ms = kind .. ' ' .. job.id, tonumber(job[kind .. '_ms'] or '')
+    local member, wait_ms = FORMATS.timer(kind, job.id), tonumber(job[kind .. '_ms'] or '')
     if wait_ms and redis.call('ZSCORE', P .. 'due', member) then
       check_due(job, member, kind .. '_at', job[kind .. '_at'] or NOW, wait_ms)
     end

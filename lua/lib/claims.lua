@@ -27,7 +27,7 @@ end
 function CLAIMS.promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
   for _, member in ipairs(due) do
-    local timer, id = string.match(member, '^(%a+) (.+)$')
+    local timer, id = FORMATS.read_timer(member)
     local job = not timer and read(member)
     if timer == 'refill' then
       SLOTS.look_again(id)

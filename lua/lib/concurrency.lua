@@ -1,5 +1,5 @@
 -- concurrency: let jobs of a concurrency key go into the lists of their queues (see slots), as slots get free.
--- uses: slots
+-- uses: formats slots
 --
 -- After each call that has changed something of a key, the first jobs in each line are let go, as many as slots are free.
 -- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever
@@ -119,7 +119,7 @@ local function let_go(name, changed)
   local key = key_of(name)
   local next_queue = redis.call('ZRANGE', key .. QUEUES, '0', '0')[1]
   if next_queue and let_go_in_all(name, next_queue, changed) then
-    index(P .. 'due', 'refill ' .. name, NOW)
+    index(P .. 'due', FORMATS.timer('refill', name), NOW)
   end
   if next_queue or SLOTS.about_key(name).jobs > 0 or redis.call('EXISTS', key .. RUNNING) == 1 then
     SLOTS.write(name)
@@ -145,7 +145,7 @@ end
 
 -- Have a key looked at once more.
 function SLOTS.look_again(name)
-  index(P .. 'due', 'refill ' .. name, false)
+  index(P .. 'due', FORMATS.timer('refill', name), false)
   SLOTS.touched[name] = SLOTS.touched[name] or 'on'
 end
 

@@ -1,5 +1,5 @@
 -- edges: dependencies, level-triggered — a visit brings an edge to what the parent's present status demands.
--- uses: jobs ends
+-- uses: formats jobs ends
 --
 -- job:<child>:parents (HASH) has an entry per edge that is not satisfied: the parent's id → `done|failed|finished`
 -- while waiting, with a `!` in front when the parent ended otherwise. A job with a broken edge is skipped; when its
@@ -139,7 +139,7 @@ local function visit_edges(id, budget)
       break
     end
     visited = visited + 1
-    local when, child_id = string.match(edge, '^(%a+):(.+)$')
+    local when, child_id = FORMATS.read_child(edge)
     if not pcall(visit, parent, when, child_id) then
       quarantine(child_id)
     end

@@ -41,12 +41,12 @@ end
 local function ring(kind, id)
   local job = read(id)
   local at = job and not TERMINAL[job.status] and job[kind .. '_at']
-  index(TIMERS.DUE, kind .. ' ' .. id, false)
+  index(TIMERS.DUE, FORMATS.timer(kind, id), false)
   if not at then
     return
   end
   if at > NOW then
-    index(TIMERS.DUE, kind .. ' ' .. id, at)
+    index(TIMERS.DUE, FORMATS.timer(kind, id), at)
   elseif job.status == 'running' then
     if kind == 'deadline' and not job.expired_at then
       stop_running(job)
@@ -64,7 +64,7 @@ end
 function EXPIRY.ring(kind, id)
   if not pcall(ring, kind, id) then
     quarantine(id)
-    index(TIMERS.DUE, kind .. ' ' .. id, false)
+    index(TIMERS.DUE, FORMATS.timer(kind, id), false)
   end
 end
 

@@ -49,6 +49,29 @@ function FORMATS.next_edge(text, from)
   return parent, parent and string.sub(rest, -1) == '=', behind
 end
 
+-- A member of `due` that is no scheduled job: `deadline` and `expires` of a job, and `refill` of a concurrency key.
+function FORMATS.timer(kind, name)
+  return kind .. ' ' .. name
+end
+
+function FORMATS.read_timer(text)
+  return parts_of(text, '^(%a+) (.+)$')
+end
+
+-- job:<id>:children: when the child is satisfied, and its id.
+function FORMATS.child(when, id)
+  return when .. ':' .. id
+end
+
+function FORMATS.read_child(text)
+  return parts_of(text, '^(%a+):(.+)$')
+end
+
+-- Attempts, as ids and fences: go over them.
+function FORMATS.read_attempts(text)
+  return string.gmatch(text, '(%S+) (%S+)')
+end
+
 -- Field `outputs`: of each attempt whose output is stored its fence, and how much it has written (bytes).
 function FORMATS.outputs(attempts)
   local parts = {}

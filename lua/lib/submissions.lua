@@ -115,7 +115,7 @@ local function store_edges(job, children)
       job.broken = (job.broken or 0) + 1
       job.broken_by = edge.job
     end
-    append(children, edge.parent, edge.when .. ':' .. job.id)
+    append(children, edge.parent, FORMATS.child(edge.when, job.id))
   end
   if #open > 0 then
     redis.call('HSET', job_key(job.id) .. ':parents', unpack(open))

@@ -1,4 +1,5 @@
 -- timers: moments by which a job has to have started (`expires`) or ended (`deadline`), and those by which a command that
+-- uses: formats
 -- is being stopped has to be gone.
 --
 -- A job with such a moment has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms); where a length of time
@@ -10,7 +11,7 @@ local TIMERS = { DUE = P .. 'due' }
 do
 
 local function set_timer(job, kind, at)
-  index(TIMERS.DUE, kind .. ' ' .. job.id, at)
+  index(TIMERS.DUE, FORMATS.timer(kind, job.id), at)
   if not soonest_at or at < soonest_at then
     soonest_queue, soonest_at = job.queue, at
   end
@@ -53,10 +54,10 @@ end
 
 function HOOKS.timers(job, from, to)
   if TERMINAL[to] then
-    index(TIMERS.DUE, 'deadline ' .. job.id, false)
-    index(TIMERS.DUE, 'expires ' .. job.id, false)
+    index(TIMERS.DUE, FORMATS.timer('deadline', job.id), false)
+    index(TIMERS.DUE, FORMATS.timer('expires', job.id), false)
   elseif to == 'running' then
-    index(TIMERS.DUE, 'expires ' .. job.id, false)
+    index(TIMERS.DUE, FORMATS.timer('expires', job.id), false)
   elseif from == 'running' then
     arm_unstarted(job)
   elseif not from or TERMINAL[from] then

@@ -1,5 +1,5 @@
 -- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
--- uses: ends arrays
+-- uses: formats ends arrays
 --
 -- workflow:<id> (HASH) has beside its counts: `watched` (its jobs have the hook `workflow`), `on_failure`, `final` (id of that job),
 -- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop
@@ -114,7 +114,7 @@ local function next_dependents(id, at, limit)
     return found -- the place is damaged
   elseif follows == '' then
     for i, edge in ipairs(redis.call('LRANGE', job_key(id) .. ':children', from, int(tonumber(from) + limit - 1))) do
-      found[i] = string.match(edge, '^%a+:(.+)$') or ''
+      found[i] = select(2, FORMATS.read_child(edge)) or ''
     end
   else
     for i, follower in ipairs(FOLLOWS.some(id, tonumber(from), limit)) do

@@ -92,6 +92,31 @@ def test_edges(edges: list[Dependency]) -> None:
         assert formats.first_edges(text.encode(), 2) == (formats.edges(edges[:2]).encode(), len(edges))
 
 
+@given(some.sampled_from(["deadline", "expires", "refill"]), IDS)
+def test_timer(kind: str, name: str) -> None:
+    assert read("timer", kind, name) == formats.timer(kind, name)
+    assert (
+        read("read_timer", formats.timer(kind, name)) == formats.read_timer(formats.timer(kind, name)) == (kind, name)
+    )
+    assert (read("read_timer", name), formats.read_timer(name)) == (None, ("", name))
+
+
+@given(some.sampled_from(When), IDS)
+def test_child(when: When, job_id: str) -> None:
+    assert read("child", when, job_id) == formats.child(when, job_id)
+    assert read("read_child", formats.child(when, job_id)) == (when, job_id)
+
+
+@given(some.lists(some.tuples(IDS, NUMBERS | some.sampled_from(["safe", "always"])), max_size=5))
+def test_attempts(pairs: list[tuple[str, int | str]]) -> None:
+    found = RUNTIME.eval(
+        "function(each) local all = {} for id, fence in each do all[#all + 1] = id .. fence end return all end"
+    )
+    assert [*found(read("read_attempts", formats.attempts(pairs))).values()] == [
+        f"{one}{fence}" for one, fence in pairs
+    ]
+
+
 @given(some.dictionaries(NUMBERS.map(str), NUMBERS, max_size=3))
 def test_outputs(outputs: dict[str, int]) -> None:
     attempts = RUNTIME.table(*(RUNTIME.table(fence=fence, total=str(total)) for fence, total in outputs.items()))

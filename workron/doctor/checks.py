@@ -104,9 +104,8 @@ class Checks:
         return [Fault(code, shown(member), f"in {shown(index)}", mend=mend)]
 
     def _named(self, index: str, member: str) -> tuple[str, str]:
-        if index == "due" and member.startswith("refill "):
-            return "concurrency", member.removeprefix("refill ")
-        return _NAMES.get(index, "job"), member if index in _NAMES else member.rpartition(" ")[2]
+        kind, name = formats.read_timer(member) if index == "due" else ("", member)
+        return "concurrency" if kind == "refill" else _NAMES.get(index, "job"), name
 
     def _has_place(self, key: str, member: str, kind: str, name: str) -> Steps:
         """Return whether a thing has a place; one that is damaged is left where it is."""

@@ -42,7 +42,7 @@ def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
         for command in (
             ("HMGET", keys.job(one), *_PARENT),
             ("EXISTS", keys.job(one)),
-            ("IN", keys.children(one), f"{wanted.get(one)}:{job}"),
+            ("IN", keys.children(one), formats.child(wanted.get(one), job)),
         )
     ]
     parents = {one: _Parent(*answers[3 * at : 3 * at + 3]) for at, one in enumerate(some)}
@@ -114,7 +114,7 @@ class _Waits:
             yield from self._visit([self.job] if "children" in self.row else [])
             return
         yield from (
-            ("RPUSH", self.keys.children(one), f"{self.wanted[one]}:{self.job}")
+            ("RPUSH", self.keys.children(one), formats.child(self.wanted[one], self.job))
             for one in there
             if not self.parents[one].knows
         )

@@ -73,7 +73,7 @@ def _list(key: str, member: str) -> Place:
 
 def refill(keys: Keys, name: str) -> Ask:
     """Return what has somebody look which jobs of a concurrency key may go."""
-    return "ZADD", keys.due, 0, f"refill {name}"
+    return "ZADD", keys.due, 0, formats.timer("refill", name)
 
 
 def _row(asked: Mapping[str, Ask]) -> Steps:
@@ -173,7 +173,7 @@ def _timers(keys: Keys, job: str, row: Row) -> Iterator[Place]:
     for kind, must in (("deadline", "expired_at" not in row), ("expires", expires)):
         if f"{kind}_at" in row:
             at = number_of(row[f"{kind}_at"]) or 0
-            member = f"{kind} {job}"
+            member = formats.timer(kind, job)
             yield _zset(keys.due, member, at, latest=at) if must else _may("ZSCORE", keys.due, member)
 
 
@@ -263,7 +263,7 @@ def concurrency_places(keys: Keys, name: str, row: Row) -> Iterator[Place]:
     about, free = keys.concurrency(name), (number_of(row.get("limit")) or 0) - (number_of(row.get("running")) or 0)
     yield from _numbers("concurrency", about)
     if "limit" in row:
-        yield _may("ZSCORE", keys.due, f"refill {name}")
+        yield _may("ZSCORE", keys.due, formats.timer("refill", name))
     for field in [field for field in row if field.startswith("line ")]:
         queue = field.removeprefix("line ")
         let_go, held = (number_of(one) or 0 for one in row[field].split(" "))
@@ -274,7 +274,7 @@ def concurrency_places(keys: Keys, name: str, row: Row) -> Iterator[Place]:
         else:
             yield _zset(keys_in, name)
         if held and let_go < min(free, WINDOW):
-            yield _zset(keys.due, f"refill {name}")
+            yield _zset(keys.due, formats.timer("refill", name))
 
 
 def _numbers(kind: str, key: str) -> Iterator[Place]:

@@ -134,6 +134,30 @@ def first_edges(stored: bytes, most: int) -> tuple[bytes, int]:
     return b" ".join(stored.split(b" ", most)[:most]), stored.count(b" ") + 1
 
 
+# --- member of `due`: `<kind> <name>`, kind `deadline` or `expires` of a job, or `refill` of a concurrency key --------
+
+
+def timer(kind: str, name: str) -> str:
+    return f"{kind} {name}"
+
+
+def read_timer(member: str) -> tuple[str, str]:
+    """Return kind and name; the kind of a scheduled job is empty."""
+    kind, _, name = member.rpartition(" ") if not member.startswith("refill ") else member.partition(" ")
+    return kind, name
+
+
+# --- job:<id>:children: `<when>:<child>`; and attempts: `<id> <fence> …` ----------------------------------------------
+
+
+def child(when: str | None, job_id: str) -> str:
+    return f"{when}:{job_id}"
+
+
+def attempts(pairs: Iterable[tuple[str, int | str]]) -> str:
+    return " ".join([f"{job_id} {fence}" for job_id, fence in pairs])
+
+
 # --- field `outputs`: `<fence>:<total bytes>` of each attempt whose output is stored ----------------------------------
 
 

@@ -81,7 +81,7 @@ class Attempts:
                 **self._claim_args(request),
                 retry_ms=self._policy.retry_ms,
                 retry_max_ms=self._policy.retry_max_ms,
-                successes=" ".join([f"{result.id} {result.fence}" for result in plain]),
+                successes=formats.attempts((result.id, result.fence) for result in plain),
                 results=[arg for result in others for arg in _result_args(result)],
             )
         except StoreUnavailable:
