@@ -18,6 +18,7 @@ from workron.models import (
     Status,
     When,
 )
+from workron.redis import formats
 from workron.store import Store
 
 
@@ -259,13 +260,16 @@ async def test_an_array_that_is_not_done_by_its_deadline_fails_and_its_tasks_are
     assert (await array_of(store, job)).counts[Status.CANCELLED] == 5
 
 
-async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(store: Store) -> None:
-    parent = new_job(delay_ms=60_000)
-    late, started = (array_job(3, expires=Moment(after_ms=100), queue=queue) for queue in ("late", "default"))
+async def test_an_array_that_has_not_started_in_time_is_cancelled_whole(bench: Bench) -> None:
+    store = bench.store()
+    parent = new_job(delay_ms=3_600_000)
+    late, started = (array_job(3, expires=Moment(after_ms=1_800_000), queue=queue) for queue in ("late", "default"))
     late.depends_on = after(parent.id)
     await submit(store, parent, late, started)
     [begun] = await claim(store)
-    await asyncio.sleep(0.15)
+    for job in (late, started):  # half an hour passes
+        await bench.client.hset(bench.keys.job(job.id), "expires_at", 1)
+        await bench.client.zadd(bench.keys.due, {formats.timer("expires", job.id): 1})
     await store.maintenance.promote()
     assert (await store.job(late.id)).status is Status.CANCELLED
     await finish(store, begun)
