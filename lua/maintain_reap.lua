@@ -25,7 +25,8 @@ local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[
 local MOST_LOST = 1000 -- so many of the workers that are lost are shown
 local FORGOTTEN = 100 -- and so many of them go in one pass
 
-local last, pause, beat, far = unpack(redis.call('HMGET', KEYS[1], 'last_pass', 'pause', 'beat', 'far'))
+local last, paused_at, resumed_at, beat, far = unpack(
+  redis.call('HMGET', KEYS[1], 'last_pass', 'paused_at', 'resumed_at', 'beat', 'far'))
 beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- they may be damaged
 local undone = math.max(seen - beat, 0)
 if undone > 0 then
@@ -40,11 +41,10 @@ elseif excess then
 end
 redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'beat', int(beat))
 if last and NOW - last > math.max(3 * pass_ms, 3000) then
-  pause = int(last) .. ' ' .. NOW_TEXT
-  redis.call('HSET', KEYS[1], 'pause', pause)
+  paused_at, resumed_at = int(last), NOW_TEXT
+  redis.call('HSET', KEYS[1], 'paused_at', paused_at, 'resumed_at', resumed_at)
 end
-local paused_at, resumed_at = string.match(pause or '', '^(%d+) (%d+)$')
-paused_at, resumed_at = tonumber(paused_at), tonumber(resumed_at)
+paused_at, resumed_at = tonumber(paused_at or ''), tonumber(resumed_at or '')
 
 local requeued, ended, alive, put_off = 0, 0, 0, 0
 local taken = {}
@@ -75,7 +75,7 @@ end
 
 -- Until when a lease that is over is put off, because nobody looked while it ran; nil if it is not.
 local function put_off_until(till)
-  if not resumed_at or resumed_at > NOW or till % 1 ~= 0 then
+  if not (paused_at and resumed_at) or resumed_at > NOW or till % 1 ~= 0 then
     return nil
   end
   local later = math.min(math.max(till, paused_at) + resumed_at - paused_at, resumed_at + lease_ms)
