@@ -275,9 +275,9 @@ end
 
 function HOOKS.task(task, from, to)
   local array = task.array
-  if array and task.index then
+  if array then
     if TERMINAL[to] then
-      FOLLOWS.note(array, task.index)
+      FOLLOWS.note_task(task)
     end
     if from then
       count(array_key(array), from, -1)

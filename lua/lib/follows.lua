@@ -24,14 +24,23 @@ function FOLLOWS.some(array, from, number)
   return redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
 end
 
+local function has_followers_now(array)
+  if is_followed[array] == nil then
+    is_followed[array] = redis.call('EXISTS', array_key(array) .. ':followers') == 1
+  end
+  return is_followed[array]
+end
+
 -- Note that a task has ended, by its place, or `*`: all that are not made.
 function FOLLOWS.note(array, place)
-  local key = array_key(array)
-  if is_followed[array] == nil then
-    is_followed[array] = redis.call('EXISTS', key .. ':followers') == 1
-  end
-  if is_followed[array] and redis.pcall('RPUSH', key .. ':ended', place) == 1 then
+  if has_followers_now(array) and redis.pcall('RPUSH', array_key(array) .. ':ended', place) == 1 then
     redis.pcall('RPUSH', P .. 'propagate', 'follow:' .. array)
+  end
+end
+
+function FOLLOWS.note_task(task)
+  if has_followers_now(task.array) then -- else its index need not be read
+    FOLLOWS.note(task.array, task.index)
   end
 end
 
