@@ -46,8 +46,7 @@ async def lease_of(bench: Bench, job_id: str) -> float:
 
 
 async def pause_of(bench: Bench) -> tuple[int, int]:
-    said = await bench.client.hget(bench.keys.meta, "pause")
-    since, until = said.decode().split()
+    since, until = await bench.client.hmget(bench.keys.meta, "paused_at", "resumed_at")
     return int(since), int(until)
 
 
