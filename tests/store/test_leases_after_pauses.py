@@ -126,7 +126,9 @@ async def test_a_time_in_which_nobody_looked_that_lies_ahead_is_not_believed(ben
     store = bench.store(USUAL)
     await lost_claims(bench, store, 1_000)
     now = await now_ms(bench)
-    await bench.client.hset(bench.keys.meta, mapping={"pause": f"{now} {now + DAY_MS}", "last_pass": now + DAY_MS})
+    await bench.client.hset(
+        bench.keys.meta, mapping={"paused_at": now, "resumed_at": now + DAY_MS, "last_pass": now + DAY_MS}
+    )
     reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (0, 1)
     assert int(await bench.client.hget(bench.keys.meta, "last_pass")) < now + DAY_MS
