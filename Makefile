@@ -18,7 +18,7 @@ lint: ## find mistakes, and unformatted files
 	uv run ruff format --check
 	uv run lint-imports --no-cache
 
-format: ## mend what can be mended
+format: ## repair what can be repaired
 	uv run ruff check --fix
 	uv run ruff format
 
@@ -28,7 +28,7 @@ types: ## mypy --strict
 generate: ## write the files that follow from others, such as the tables of docs/keys.md
 	uv run python -m tools.generate
 
-pins: ## resolve all dependencies anew and pin what came out
+pins: ## resolve all dependencies again and pin what came out
 	uv run --no-sync python .ci/pins.py
 
 api-key: secrets/api_key ## make the key that compose.yaml gives to the API

@@ -81,7 +81,7 @@ local function check_running(job)
   end
 end
 
--- What is due after a length of time (`wait_ms`; nil: at a moment that somebody named) can't be due later than that: it was
+-- What is due after a duration (`wait_ms`; nil: at a given moment) can't be due later than that: it was
 -- set while the server's clock was ahead.
 local function check_due(job, member, field, at, wait_ms)
   if wait_ms and at > NOW + wait_ms then

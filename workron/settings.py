@@ -29,7 +29,6 @@ def _split(value: Any) -> Any:
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
-QUEUE_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
 _QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
 QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], NoDecode, BeforeValidator(_split)]
 

@@ -2,7 +2,7 @@
 -- uses: formats
 -- is being stopped has to be gone.
 --
--- A job with such a moment has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms); where a length of time
+-- A job with such a moment has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms); where a duration
 -- was given, also `deadline_ms` and `expires_ms`, and the moment is made when the job arrives. While it can still come,
 -- `due` has the member `deadline <id>` or `expires <id>` (see expiry).
 
@@ -17,7 +17,7 @@ local function set_timer(job, kind, at)
   end
 end
 
--- A length of time counts from `since`, again if it was retried; a moment stays, but does not hold up a retry after it.
+-- A duration counts from `since`, again if it was retried; a moment stays, but does not hold up a retry after it.
 local function arm(job, kind, length_ms, at, since, again)
   local field = kind .. '_at'
   length_ms, at = tonumber(length_ms or ''), tonumber(at or '')

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.builders import claim, finish, jobs, new_job, submit
+from tests.queue_limits import limit_queue
 from tests.servers import Bench
 from workron import ids
 from workron.errors import QueueFull
@@ -49,7 +50,7 @@ async def test_a_paused_queue_accepts_jobs_and_starts_none(store: Store) -> None
 
 
 async def test_a_full_queue_refuses_further_jobs_and_keeps_none_of_them(store: Store) -> None:
-    await store.limit_queue("mail", max_pending=2)
+    await limit_queue(store, "mail", max_pending=2)
     await submit(store, *jobs(2, queue="mail"))
     with pytest.raises(QueueFull):
         await submit(store, *jobs(2, queue="mail"))

@@ -16,6 +16,7 @@ from tests.model.schedule_calls import Drawn, Reaper, ScheduleCalls, nothing, ru
 from tests.model.schedule_specs import NAMES, Said, says
 from tests.model.scheduling import Schedule
 from tests.model.state import WAITING, Refused
+from tests.queue_limits import limit_queue
 from workron import ids
 
 NAME: Final = st.sampled_from(NAMES)
@@ -178,7 +179,7 @@ class ScheduleRules(ScheduleCalls):
             self.fire(False, None)
 
     async def _limit(self, queue: str, most: int | None) -> None:
-        await self.store.limit_queue(queue, most)
+        await limit_queue(self.store, queue, most)
 
     async def _cancelled(self, job_id: str) -> str:
         return str((await self.store.cancel(job_id)).value)

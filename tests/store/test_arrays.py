@@ -6,6 +6,7 @@ import pytest
 
 from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
 from tests.builders import SUCCESS, after, claim, finish, finish_all, new_job, submit
+from tests.queue_limits import limit_queue
 from tests.servers import Bench
 from workron.errors import QueueFull
 from workron.models import (
@@ -110,7 +111,7 @@ async def test_a_large_array_is_made_as_it_is_run(store: Store, bench: Bench) ->
 
 
 async def test_tasks_not_made_yet_count_against_the_limit_of_their_queue(store: Store) -> None:
-    await store.limit_queue("default", 2000)
+    await limit_queue(store, "default", 2000)
     with pytest.raises(QueueFull):
         await submit(store, array_job(2000))
     await submit(store, array_job(1999))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import after, claim, finish, jobs, new_job, reap_all, submit
-from tests.queue_limits import limited, refused
+from tests.queue_limits import limit_queue, limited, refused
 from tests.servers import Bench
 from workron import ids
 from workron.errors import QueueFull, StoreUnavailable, UnknownDependency
@@ -160,10 +160,10 @@ async def test_a_full_queue_has_room_again_as_jobs_start_or_are_cancelled(store:
 async def test_a_limit_can_be_raised_and_lifted(store: Store) -> None:
     await limited(store, 1)
     await submit(store, new_job())
-    assert (await store.limit_queue("default", 2)).max_pending == 2
+    assert (await limit_queue(store, "default", 2)).max_pending == 2
     await submit(store, new_job())
     await refused(store, new_job())
-    assert (await store.limit_queue("default", None)).max_pending is None
+    assert (await limit_queue(store, "default", None)).max_pending is None
     await submit(store, new_job())
 
 
@@ -320,6 +320,6 @@ async def test_a_large_submission_over_very_many_queues_asks_for_the_room_of_eac
     await limited(store, 0, "q899")
     assert (await refused(store, *scattered())).queue == "q899"
     assert [queue.name for queue in await store.queues()] == ["q899"]
-    await store.limit_queue("q899", 1)
+    await limit_queue(store, "q899", 1)
     await store.submit(scattered())
     assert len(await store.queues()) == 900

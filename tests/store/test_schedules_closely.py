@@ -9,6 +9,7 @@ from reaper.firing import Firing
 from reaper.reaper import Reaper
 from tests.builders import claim, finish, new_job, submit
 from tests.conftest import WaitUntil
+from tests.queue_limits import limit_queue
 from tests.schedules import (
     HOUR_MS,
     definition,
@@ -120,7 +121,7 @@ async def test_a_deleted_schedule_is_gone_and_its_jobs_stay(bench: Bench, store:
 
 
 async def test_an_occurrence_waits_for_room_in_its_queue(bench: Bench, store: Store) -> None:
-    await store.limit_queue("default", 1)
+    await limit_queue(store, "default", 1)
     await submit(store, new_job())
     await put(store, catch_up=CatchUp.LAST)
     await make_due(bench)

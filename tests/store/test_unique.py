@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, reap_all, submit
+from tests.queue_limits import limit_queue
 from tests.servers import Bench
 from tests.unique_keys import holder, refused, unique
 from workron import ids
@@ -250,12 +251,12 @@ async def test_of_many_replacements_at_once_the_last_is_left(store: Store, bench
 
 async def test_who_replaces_needs_no_further_room(bench: Bench) -> None:
     store = bench.store()
-    await store.limit_queue("default", 1)
+    await limit_queue(store, "default", 1)
     await submit(store, new_job(unique=unique()))
     with pytest.raises(QueueFull):
         await submit(store, new_job(unique=unique(key="other")))
     await submit(store, new_job(unique=unique("replace")))
-    await store.limit_queue("default", None)
+    await limit_queue(store, "default", None)
 
 
 async def test_a_key_goes_with_the_sweep_of_its_job(bench: Bench) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.builders import after, claim, finish, jobs, new_job, submit
+from tests.queue_limits import limit_queue
 from tests.servers import QUICK, Bench
 from workron.errors import StoreFull
 from workron.models import Outcome, OutputPatch, Reason, Result, Status
@@ -137,13 +138,13 @@ async def test_the_events_stream_is_capped(bench: Bench) -> None:
 
 async def test_a_queue_keeps_its_limit_when_it_is_empty_and_is_forgotten_without(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=300, pass_ms=100, retention_done_ms=0))
-    await store.limit_queue("default", 2)
+    await limit_queue(store, "default", 2)
     await submit(store, new_job())
     (got,) = await claim(store)
     await finish(store, got)
     await store.maintenance.sweep()
     (queue,) = await store.queues()
     assert (queue.max_pending, sum(queue.counts.values())) == (2, 0)
-    await store.limit_queue("default", None)
+    await limit_queue(store, "default", None)
     assert await store.queues() == []
     assert not await bench.client.exists(bench.keys.queue("default"))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import after, claim, finish, jobs, new_job
+from tests.queue_limits import limit_queue
 from tests.workflows import claim_one, end, start, statuses
 from workron.errors import Conflict, IdempotencyConflict, QueueFull
 from workron.models import (
@@ -92,11 +93,11 @@ async def test_an_addition_whose_reply_was_lost_is_not_made_twice(store: Store) 
 
 async def test_a_large_addition_is_all_there_or_not_at_all(store: Store) -> None:
     workflow = await start(store, new_job())
-    await store.limit_queue("default", 500)
+    await limit_queue(store, "default", 500)
     with pytest.raises(QueueFull):
         await add(store, workflow, *jobs(1000))
     assert (await store.workflow(workflow)).size == 1
-    await store.limit_queue("default", None)
+    await limit_queue(store, "default", None)
     await add(store, workflow, *jobs(1000))
     found = await store.workflow(workflow)
     assert (found.size, found.counts[Status.PENDING]) == (1001, 1001)

@@ -1,7 +1,6 @@
 """Makes untrusted text, such as a job's name or output, safe for a terminal."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 _ZERO_WIDTH_JOINER: Final = "\u200d"
@@ -59,8 +58,3 @@ class TerminalFilter:
             self._held = data[unfinished.start() :]
             data = data[: unfinished.start()]
         return _SEQUENCE.sub(lambda match: match[0] if _HARMLESS.fullmatch(match[0]) else b"", data)
-
-
-def output_filter(*, terminal: bool) -> Callable[[bytes], bytes]:
-    """Return the filter for output to stdout: the identity unless stdout is a terminal."""
-    return TerminalFilter().feed if terminal else bytes

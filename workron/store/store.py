@@ -24,7 +24,6 @@ from workron import ids
 from workron.doctor import Doctor, Glance
 from workron.errors import StoreRefused, StoreUnsuitable
 from workron.models import (
-    NO_LIMIT,
     Cancelled,
     Idempotency,
     Job,
@@ -189,10 +188,6 @@ class Store:
         """Change the settings of a queue; return the changed queue."""
         await self._queues.change(queue, change)
         return await self.queue(queue)
-
-    async def limit_queue(self, queue: str, max_pending: int | None) -> QueueState:
-        """Set the limit of waiting jobs of a queue; None: it has no limit of its own."""
-        return await self.change_queue(queue, QueueChange(max_pending=NO_LIMIT if max_pending is None else max_pending))
 
     async def purge_queue(self, queue: str, *, within_s: float = math.inf) -> tuple[int, bool]:
         """Cancel jobs that are ready to run in a queue; return their number, and whether others are left."""
