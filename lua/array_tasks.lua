@@ -30,7 +30,7 @@ for at = 3, dropped and what == 'retry' and #ARGV or 0 do
     return { 'DROPPED', place }
   end
 end
-local holder, key = kept_off_by(head)
+local holder, key = UNIQUE.kept_off_by(head)
 if what == 'retry' and TERMINAL[head.status] and holder then
   return { 'HELD', holder, key }
 end

@@ -41,7 +41,7 @@ local WIDTH, EDGES = 13, 200
 
 -- Accept an attempt's outcome under its fence; `write` stores its last output then.
 local function finish(id, fence, outcome, jitter, write)
-  fence = meant_fence(id, fence)
+  fence = UNFENCED.meant_fence(id, fence)
   local job = read(id)
   if not job then
     return { 'UNKNOWN', '' }
@@ -59,7 +59,7 @@ local function finish(id, fence, outcome, jitter, write)
     write(fence)
   end
   outcome.fence = fence
-  local wait = outcome.reason and wait_after(job, outcome, retry_ms, retry_max_ms, jitter)
+  local wait = outcome.reason and RETRIES.wait_after(job, outcome, retry_ms, retry_max_ms, jitter)
   return { 'ACCEPTED', conclude(job, outcome, wait) }
 end
 
@@ -87,9 +87,9 @@ local function finish_in_full(at)
   local offset, total, data = ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
   return finish_safely(id, fence, outcome, tonumber(ARGV[at + 6]), offset ~= '' and function(running)
     if redis.call('HGET', KEYS[1], 'full') then
-      leave_out_output(id, running, total)
+      OUTPUTS.leave_out(id, running, total)
     else
-      write_output(id, running, offset, total, data)
+      OUTPUTS.write(id, running, offset, total, data)
     end
   end)
 end

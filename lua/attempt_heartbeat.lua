@@ -37,7 +37,7 @@ local function passed(key, field, moment)
 end
 
 local function beat(id, fence)
-  fence = meant_fence(id, fence)
+  fence = UNFENCED.meant_fence(id, fence)
   local key = job_key(id)
   local row = redis.pcall('HMGET', key, 'status', 'fence', 'timeout_ms', 'started_at', 'cancel_requested_at', 'expired_at',
     'array')
@@ -61,7 +61,7 @@ end
 local own_key = P .. 'worker:' .. worker
 local answer = { 'BEAT', redis.call('HGET', own_key, 'drain') or '' }
 for at = 5, #ARGV, 2 do
-  answer[#answer + 1] = spare_others(ARGV[at], 'lost', beat, ARGV[at], ARGV[at + 1])
+  answer[#answer + 1] = UNFENCED.spare_others(ARGV[at], 'lost', beat, ARGV[at], ARGV[at + 1])
 end
 if about ~= '' then
   if redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms) > 0 then

@@ -9,7 +9,7 @@
 local full = redis.call('HGET', KEYS[1], 'full')
 
 local function store(id, fence, offset, total, data, progress)
-  fence = meant_fence(id, fence)
+  fence = UNFENCED.meant_fence(id, fence)
   local row = redis.call('HMGET', job_key(id), 'status', 'fence')
   if row[1] ~= 'running' or row[2] ~= fence then
     return 'lost'
@@ -18,7 +18,7 @@ local function store(id, fence, offset, total, data, progress)
     return 'full'
   end
   if offset ~= '' then
-    write_output(id, fence, offset, total, data)
+    OUTPUTS.write(id, fence, offset, total, data)
   end
   if progress ~= '' then
     redis.call('HSET', job_key(id), 'progress', progress)
@@ -29,7 +29,7 @@ end
 
 local answer = { 'OUTPUT' }
 for at = 1, #ARGV, 6 do
-  answer[#answer + 1] = spare_others(ARGV[at], 'lost', store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
+  answer[#answer + 1] = UNFENCED.spare_others(ARGV[at], 'lost', store, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
     ARGV[at + 4], ARGV[at + 5])
 end
 flush()

@@ -8,12 +8,12 @@
 -- Returns {"RELEASED", status | "LOST", …} in the order of `held`
 
 local function release(id, fence)
-  return give_back(id, meant_fence(id, fence)) or 'LOST'
+  return give_back(id, UNFENCED.meant_fence(id, fence)) or 'LOST'
 end
 
 local answer = { 'RELEASED' }
 for at = 1, #ARGV, 2 do
-  answer[#answer + 1] = spare_others(ARGV[at], 'LOST', release, ARGV[at], ARGV[at + 1])
+  answer[#answer + 1] = UNFENCED.spare_others(ARGV[at], 'LOST', release, ARGV[at], ARGV[at + 1])
 end
 flush()
 return answer

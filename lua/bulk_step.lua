@@ -43,18 +43,18 @@ end
 
 -- The next ids of a sorted set by score, and where each stands.
 local function next_by_score(zset)
-  local score, member = parse_place(action.cursor)
+  local score, member = PLACES.parse(action.cursor)
   if not score then
     score, member = action.finished_after and by_change and tonumber(action.finished_after) - 1 or -1, '~' -- behind all ids
   end
-  local from = rank_behind(zset, score, member)
+  local from = PLACES.rank_behind(zset, score, member)
   local found, ids, places = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES'), {}, {}
   for i = 1, #found, 2 do
     if tonumber(found[i + 1]) > highest then
       break
     end
     ids[#ids + 1] = found[i]
-    places[#places + 1] = place_text(found[i + 1], found[i])
+    places[#places + 1] = PLACES.text(found[i + 1], found[i])
   end
   return ids, places
 end
@@ -203,7 +203,7 @@ end
 flush()
 for queue in pairs(queues) do
   redis.call('ZADD', P .. 'queues', '0', queue)
-  forget_if_empty(queue)
+  QUEUES.forget_if_empty(queue)
 end
 redis.call('HSET', key, 'reaper', reaper, 'leased_until', int(NOW + lease_ms))
 if place then

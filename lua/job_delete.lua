@@ -28,5 +28,5 @@ flush()
 if why then
   return { 'MORE' }
 end
-forget_if_empty(job.queue)
+QUEUES.forget_if_empty(job.queue)
 return { 'DELETED' }

@@ -32,6 +32,6 @@ end
 local key = job_key(id) .. ':output:' .. found
 local size = redis.call('STRLEN', key)
 if total > size then -- its middle is cut: what stands behind the head moves
-  from = math.min(from, HEAD)
+  from = math.min(from, OUTPUTS.HEAD)
 end
 return { 'OUTPUT', job.status, found, total, size, redis.call('GETRANGE', key, int(from), '-1') }

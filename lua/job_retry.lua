@@ -32,7 +32,7 @@ local head = head_of(job)
 if job.hooks and job.array and head == job then -- its array is forgotten: nobody knows what is to be run
   return { 'UNKNOWN' }
 end
-local holder, key = kept_off_by(head)
+local holder, key = UNIQUE.kept_off_by(head)
 if holder then
   return { 'HELD', holder, key }
 end

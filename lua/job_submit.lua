@@ -95,7 +95,7 @@ local function is_repeat(jobs)
   if redis.call('EXISTS', unpack(keys)) > 0 then
     return true
   end
-  return jobs[2] and unique and was_returned(jobs[1].id)
+  return jobs[2] and unique and CONFLICTS.was_returned(jobs[1].id)
 end
 
 -- Why these jobs can't be stored; nil if they can.
@@ -131,7 +131,7 @@ local function store(workflow, new, size, plan)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   replace_holders(plan)
-  take_keys(plan)
+  CONFLICTS.take_keys(plan)
 end
 
 local function submit(key, fingerprint, workflow, new, size, jobs)
@@ -140,7 +140,7 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
     return before
   end
   local first, single = jobs[1].id, not jobs[2]
-  local plan, held = meet_holders(jobs, workflow, '', is_replaceable)
+  local plan, held = CONFLICTS.meet_holders(jobs, workflow, '', is_replaceable)
   if not plan then
     return held
   elseif single and plan.returned[first] then
@@ -152,7 +152,7 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
   if refused then
     return refused
   end
-  note_returned(plan, first, key)
+  CONFLICTS.note_returned(plan, first, key)
   remember(key, fingerprint, first, size, workflow)
   return { 'STORED', any and NOW or 0 }
 end

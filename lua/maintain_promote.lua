@@ -25,6 +25,6 @@ for at = 2, #ARGV do
       break
     end
   end
-  forget_if_none_pending(ARGV[at])
+  QUEUES.forget_if_none_pending(ARGV[at])
 end
 return { 'PROMOTED', more and 1 or 0, CLAIMS.next_due_ms() }

@@ -30,7 +30,7 @@ local last, paused_at, resumed_at, beat, far = unpack(
 beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- they may be damaged
 local undone = math.max(seen - beat, 0)
 if undone > 0 then
-  note_rollback('beat', seen, beat)
+  HISTORY.note_rollback('beat', seen, beat)
   beat = seen
 end
 beat = beat + 1

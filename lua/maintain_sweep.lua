@@ -45,8 +45,8 @@ local function sweep(id)
   end
 end
 
-local score, member = parse_place(place)
-local from = score and rank_behind(zset, score, member) or 0
+local score, member = PLACES.parse(place)
+local from = score and PLACES.rank_behind(zset, score, member) or 0
 local oldest = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES')
 local more, last = #oldest == 2 * looks, nil
 for i = 1, #oldest, 2 do
@@ -63,10 +63,10 @@ for i = 1, #oldest, 2 do
   end
 end
 if last then
-  place = place_text(oldest[last + 1], oldest[last])
+  place = PLACES.text(oldest[last + 1], oldest[last])
 end
 flush()
 for queue in pairs(queues) do
-  forget_if_empty(queue)
+  QUEUES.forget_if_empty(queue)
 end
 return { 'SWEPT', deleted, more and 1 or 0, place }

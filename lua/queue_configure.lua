@@ -22,7 +22,7 @@ if not gates[3] then
   redis.call('UNLINK', key .. ':starts')
 end
 redis.call('ZADD', P .. 'queues', '0', queue)
-forget_if_empty(queue)
+QUEUES.forget_if_empty(queue)
 if tonumber(redis.call('HGET', key, 'pending') or 0) > 0 then
   hint(queue)
 end

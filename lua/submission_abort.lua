@@ -27,9 +27,9 @@ end
 -- Give back the unique key that a job was staged with.
 local function free_staged(id)
   local row = redis.call('HMGET', job_key(id), 'unique', 'run')
-  local unique = parse_unique(row[1])
+  local unique = UNIQUE.parse(row[1])
   if unique then
-    free_key(unique, id, row[2] or '1')
+    UNIQUE.free(unique, id, row[2] or '1')
   end
 end
 
@@ -49,7 +49,7 @@ for _, room in ipairs(reserved) do
 end
 flush()
 for _, room in ipairs(reserved) do
-  forget_if_empty(room.queue)
+  QUEUES.forget_if_empty(room.queue)
 end
 if redis.call('EXISTS', batch_key .. ':ids', batch_key .. ':reserved') > 0 then
   return { 'MORE' }

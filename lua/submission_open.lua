@@ -24,7 +24,7 @@ if state == 'open' then
 end
 if state ~= 'staging' then
   -- Admitted already, when the reply to this very call was lost; else the sweep gave it up.
-  if state ~= 'aborted' and (redis.call('EXISTS', job_key(first)) == 1 or was_returned(first)) then
+  if state ~= 'aborted' and (redis.call('EXISTS', job_key(first)) == 1 or CONFLICTS.was_returned(first)) then
     return { 'OPEN', 0 }
   end
   return { 'CLOSED' }

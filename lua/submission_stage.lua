@@ -29,7 +29,7 @@ if before then
 end
 local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
   'chunk:' .. tonumber(chunk) - 1))
-if state == 'open' or not state and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or was_returned(batch)) then
+if state == 'open' or not state and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or CONFLICTS.was_returned(batch)) then
   return { 'STORED', 0 } -- this very submission was stored before
 end
 if state and state ~= 'staging' then
@@ -61,7 +61,7 @@ local function never()
   return false
 end
 
-local plan, held = meet_holders(parsed, workflow, batch, never)
+local plan, held = CONFLICTS.meet_holders(parsed, workflow, batch, never)
 if not plan then
   return held
 end
@@ -150,7 +150,7 @@ for _, job in ipairs(jobs) do
     stage_edges(job)
   end
 end
-take_keys(plan)
+CONFLICTS.take_keys(plan)
 store_children(children, jobs)
 redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
 redis.call('ZADD', P .. 'batches', int(NOW), batch)
@@ -164,7 +164,7 @@ if reserve ~= '' then
   end
   flush()
 end
-if note_returned(plan, batch, key) then
+if CONFLICTS.note_returned(plan, batch, key) then
   return_room(parsed)
 end
 return { 'STAGED' }

@@ -174,7 +174,7 @@ local function claim(asked)
     looks = asked.limit + STALE_BUDGET, -- ids that may still be popped
     bytes = 0,
     stopped = false, -- nothing more is claimed with what has been
-    fence = last_fence(asked.floor),
+    fence = HISTORY.last_fence(asked.floor),
     until_text = int(NOW + asked.lease_ms),
   }
   local broken

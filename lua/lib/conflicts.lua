@@ -3,7 +3,7 @@
 --
 -- returned:<first id> (HASH, with a TTL): the jobs of a submission that were not stored → who held their keys.
 
-local meet_holders, note_returned, was_returned, take_keys
+local CONFLICTS = {}
 
 do
 
@@ -19,12 +19,12 @@ end
 -- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, who is
 -- replaced and by whom, in the order of the submission; `keys`, key → the job that takes it. Or nil and {"HELD", id of the
 -- holder, key}.
-function meet_holders(jobs, workflow, here, is_replaceable)
+function CONFLICTS.meet_holders(jobs, workflow, here, is_replaceable)
   local plan = { kept = {}, returned = {}, replaced = {}, keys = {} }
   for _, job in ipairs(jobs) do
-    local unique = job.unique and parse_unique(job.unique)
+    local unique = job.unique and UNIQUE.parse(job.unique)
     local own = unique and plan.keys[unique.key]
-    local other = own or unique and holder_of(unique.key)
+    local other = own or unique and UNIQUE.holder_of(unique.key)
     local kept = true
     if other and unique.on_conflict == 'return' and workflow == '' and (own or other.batch == here or visible(other)) then
       plan.returned[job.id], kept = other.id, false
@@ -46,7 +46,7 @@ function meet_holders(jobs, workflow, here, is_replaceable)
 end
 
 -- Note which jobs were not stored, for who asks again. Returns whether there are any.
-function note_returned(plan, first, idempotency)
+function CONFLICTS.note_returned(plan, first, idempotency)
   local pairs_of = {}
   for id, holder in pairs(plan.returned) do
     pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = id, holder
@@ -59,15 +59,15 @@ function note_returned(plan, first, idempotency)
   return #pairs_of > 0
 end
 
-function was_returned(first)
+function CONFLICTS.was_returned(first)
   return redis.call('EXISTS', P .. 'returned:' .. first) == 1
 end
 
 -- Have each key name the job that takes it; one that is skipped from the beginning needs none.
-function take_keys(plan)
+function CONFLICTS.take_keys(plan)
   for _, job in pairs(plan.keys) do
     if not job.broken then
-      take_key(job.lock, job.id, '1')
+      UNIQUE.take(job.lock, job.id, '1')
     end
   end
 end

@@ -4,9 +4,13 @@
 -- have seen. Where Redis has a lower one, calls that it had answered are undone: `rolled_back_at` (ms), `rolled_back` (what
 -- was seen and what there is) and `rollbacks` (how often) tell of it, and the number goes on from what was seen.
 
+local HISTORY = {}
+
+do
+
 local ONE_ROLLBACK_MS = 60000 -- each reaper and worker notices it by itself
 
-local function note_rollback(what, seen, found)
+function HISTORY.note_rollback(what, seen, found)
   local last = tonumber(redis.call('HGET', KEYS[1], 'rolled_back_at') or '') or 0
   if math.abs(NOW - last) > ONE_ROLLBACK_MS then
     redis.call('HINCRBY', KEYS[1], 'rollbacks', '1')
@@ -17,15 +21,17 @@ end
 local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
 
 -- The fence before the next one. Fences only grow: never below the clock nor what the caller has seen.
-local function last_fence(floor)
+function HISTORY.last_fence(floor)
   local last = tonumber(meta_now()[1] or '') or 0 -- it may be damaged
   if last >= HIGHEST_FENCE then
     last = 0
   end
   floor = floor < HIGHEST_FENCE and floor or 0
   if floor > last then
-    note_rollback('fence', floor, last)
+    HISTORY.note_rollback('fence', floor, last)
     meta_now()[1] = int(floor)
   end
   return math.max(last, NOW - 1, floor)
+end
+
 end

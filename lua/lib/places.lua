@@ -1,5 +1,9 @@
 -- places: where in a sorted set one goes on, by score and member: jobs come and go before and behind it.
 
+local PLACES = {}
+
+do
+
 -- Whether an id stands behind another. Lua's own order of texts is that of the server's language, not of sorted sets.
 local function is_behind(one, other)
   for at = 1, math.min(#one, #other) do
@@ -12,7 +16,7 @@ local function is_behind(one, other)
 end
 
 -- The first rank behind a place in a sorted set, whether or not there still is what stood there.
-local function rank_behind(zset, score, member)
+function PLACES.rank_behind(zset, score, member)
   local low, high = 0, redis.call('ZCARD', zset)
   while low < high do -- bound: halved each time
     local middle = math.floor((low + high) / 2)
@@ -28,11 +32,13 @@ local function rank_behind(zset, score, member)
 end
 
 -- A place as a text: a score and what stands there; and both of a text, nil if it is none.
-local function place_text(score, member)
+function PLACES.text(score, member)
   return int(tonumber(score)) .. ' ' .. member
 end
 
-local function parse_place(text)
+function PLACES.parse(text)
   local score, member = string.match(text or '', '^(%d+) (.*)$')
   return tonumber(score), member
+end
+
 end

@@ -1,5 +1,9 @@
 -- queues: a queue is there as long as it holds jobs, or something was set for it.
 
+local QUEUES = {}
+
+do
+
 local KEPT_FOR_RATE = { rate = true, ended = true, deleted = true } -- see measure
 local SET = { max_pending = true, max_running = true, paused = true, rate_jobs = true }
 
@@ -12,7 +16,7 @@ local function pending_lists(queue)
 end
 
 -- A queue stands in `queues:pending` from when a job is pending there (see core) until it is found without.
-local function forget_if_none_pending(queue)
+function QUEUES.forget_if_none_pending(queue)
   local key = queue_key(queue)
   local pending = redis.pcall('HGET', key, 'pending')
   pending = type(pending) == 'string' and tonumber(pending) or 0
@@ -22,7 +26,7 @@ local function forget_if_none_pending(queue)
 end
 
 -- Forget a queue that is empty.
-local function forget_if_empty(queue)
+function QUEUES.forget_if_empty(queue)
   local key = queue_key(queue)
   local row = redis.pcall('HGETALL', key) -- bound: a fixed set of counts and limits
   if row.err then -- a key of another type says nothing: it holds up nobody
@@ -36,4 +40,6 @@ local function forget_if_empty(queue)
   redis.call('UNLINK', key, unpack(pending_lists(queue)))
   redis.call('ZREM', P .. 'queues', queue)
   redis.pcall('ZREM', P .. 'queues:pending', queue)
+end
+
 end

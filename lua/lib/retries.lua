@@ -3,6 +3,10 @@
 --
 -- A job's own policy is its field `retry` (see formats), with exit codes as `1,64-78`.
 
+local RETRIES = {}
+
+do
+
 local function covers(codes, code)
   for first, last in string.gmatch(codes, '(%d+)%-?(%d*)') do
     if code >= tonumber(first) and code <= tonumber(last ~= '' and last or first) then
@@ -30,7 +34,7 @@ end
 -- Return the wait before the next attempt of a job that failed; `outcome.final` is set if there is to be none.
 --
 -- `retry_ms` and `retry_max_ms` are the settings. The job itself may have asked for a wait: it gets that, within the cap.
-local function wait_after(job, outcome, retry_ms, retry_max_ms, chance)
+function RETRIES.wait_after(job, outcome, retry_ms, retry_max_ms, chance)
   local row = redis.call('HMGET', job_key(job.id), 'attempts', 'max_attempts', 'retry')
   job.attempts = tonumber(row[1] or NUMBERS.attempts)
   if row[2] or not job.hooks then -- else its array may say it
@@ -45,4 +49,6 @@ local function wait_after(job, outcome, retry_ms, retry_max_ms, chance)
     return math.min(outcome.retry_after_ms, longest)
   end
   return backoff(job.attempts, delay, tonumber(factor or '') or 2, longest, tonumber(jitter or '') or 0.5, chance)
+end
+
 end

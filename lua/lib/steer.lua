@@ -91,7 +91,7 @@ function STEER.retry(job)
   if job.hooks and job.array and head == job then
     return nil, 'its array is gone'
   end
-  local holder, key = kept_off_by(head)
+  local holder, key = UNIQUE.kept_off_by(head)
   if holder then
     return nil, 'job ' .. holder .. ' holds its unique key ' .. key
   end

@@ -1,9 +1,13 @@
 -- unfenced: reports of workers that name no fence, as they know of none; and many in one call.
 
+local UNFENCED = {}
+
+do
+
 -- Return the fence that a report means. In place of one it may have `safe`: the last attempt's, unless an earlier
 -- one of this run was lost or given back, for then its worker may be the one that reports; or `always`: the last attempt's
 -- whatever was before, and the job is marked. '' matches no attempt.
-local function meant_fence(id, fence)
+function UNFENCED.meant_fence(id, fence)
   if fence ~= 'safe' and fence ~= 'always' then
     return fence
   end
@@ -19,11 +23,13 @@ end
 
 -- Return what a function says to one of many reports; where something of its job is damaged, `otherwise`: the others are
 -- taken all the same.
-local function spare_others(id, otherwise, work, ...)
+function UNFENCED.spare_others(id, otherwise, work, ...)
   local ok, result = pcall(work, ...)
   if ok then
     return result
   end
   quarantine(id)
   return otherwise
+end
+
 end

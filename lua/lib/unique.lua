@@ -4,13 +4,17 @@
 -- A job has its key in its field `unique`, and the hook `unique`. Who submits or retries it
 -- takes the key for it; here it is given back, whichever way the job goes, if it still names this job and this run.
 
-local function parse_unique(text)
+local UNIQUE = {}
+
+do
+
+function UNIQUE.parse(text)
   local till, on_conflict, ttl_ms, name = FORMATS.read_unique(text)
   return name and { till = till, on_conflict = on_conflict, ttl_ms = ttl_ms, name = name, key = P .. 'unique:' .. name }
 end
 
 -- The job that holds a key, or nil: a job that is gone, has ended or runs again holds no key by an entry that is left of it.
-local function holder_of(key)
+function UNIQUE.holder_of(key)
   local id, run = FORMATS.read_holder(redis.pcall('GET', key))
   local job = id and read(id)
   if not job or TERMINAL[job.status] or int(job.run) ~= run then
@@ -20,20 +24,20 @@ local function holder_of(key)
   return state and state ~= 'aborted' and job or nil
 end
 
-local function take_key(unique, id, run)
+function UNIQUE.take(unique, id, run)
   redis.call('SET', unique.key, FORMATS.holder(id, run), 'PX', unique.ttl_ms)
 end
 
-local function free_key(unique, id, run)
+function UNIQUE.free(unique, id, run)
   if redis.pcall('GET', unique.key) == FORMATS.holder(id, run) then
     redis.call('DEL', unique.key)
   end
 end
 
 -- The job that keeps this one from running again, and the key that both need; nil when nothing does.
-local function kept_off_by(job)
-  local unique = has_hook(job.hooks, 'unique') and parse_unique(job.unique)
-  local other = unique and holder_of(unique.key)
+function UNIQUE.kept_off_by(job)
+  local unique = has_hook(job.hooks, 'unique') and UNIQUE.parse(job.unique)
+  local other = unique and UNIQUE.holder_of(unique.key)
   if other and other.id ~= job.id then
     return other.id, unique.name
   end
@@ -50,20 +54,22 @@ end
 
 function HOOKS.unique(job, from, to)
   local row = redis.call('HMGET', job_key(job.id), 'unique', 'run')
-  local unique, run = parse_unique(row[1]), row[2] or '1'
+  local unique, run = UNIQUE.parse(row[1]), row[2] or '1'
   if not unique then
     return
   end
   if TERMINAL[to] or to == 'running' and unique.till == 'started' then
-    free_key(unique, job.id, run)
+    UNIQUE.free(unique, job.id, run)
   elseif TERMINAL[from] then
-    local other = holder_of(unique.key)
+    local other = UNIQUE.holder_of(unique.key)
     if not other then
-      take_key(unique, job.id, run)
+      UNIQUE.take(unique, job.id, run)
     elseif not has_hook(job.hooks, 'array') then -- an array goes on as its tasks do
       return end_without_key(job, other)
     end
-  elseif from == 'running' and unique.till == 'started' and not holder_of(unique.key) then
-    take_key(unique, job.id, run) -- it waits again
+  elseif from == 'running' and unique.till == 'started' and not UNIQUE.holder_of(unique.key) then
+    UNIQUE.take(unique, job.id, run) -- it waits again
   end
+end
+
 end
