@@ -24,6 +24,17 @@ async def test_times_count_from_the_submission_also_in_a_large_one(bench: Bench)
     assert len(await due(bench)) == 1000
 
 
+@pytest.mark.parametrize("time", [{"deadline": LATER}, {"expires": LATER}])
+async def test_a_job_that_has_only_one_of_the_times_can_be_retried(
+    store: Store, bench: Bench, time: dict[str, Moment]
+) -> None:
+    (job_id,) = await submit(store, new_job(**time))
+    await store.cancel(job_id)
+    assert await due(bench) == {}
+    await store.retry(job_id)
+    assert list(await due(bench)) == [f"{next(iter(time))} {job_id}"]
+
+
 async def test_a_length_of_time_counts_anew_from_a_retry(store: Store) -> None:
     (job_id,) = await submit(store, new_job(deadline=Moment(after_ms=300), expires=Moment(after_ms=200)))
     first = await ended(store, job_id)
