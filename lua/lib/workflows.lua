@@ -30,12 +30,12 @@ function go_on_stopping(workflow, from)
 end
 
 local function cancel_any(job, by)
-  if is_array(job) and array_row(job.id).started then
-    if not job.cancel_requested_at then
-      redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
-      stop_array(job)
-    end
-  elseif job.status ~= 'running' or not job.cancel_requested_at then
+  if job.cancel_requested_at then
+    return
+  elseif is_array(job) and array_row(job.id).started then
+    redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
+    stop_array(job)
+  else
     cancel(job, by)
   end
 end

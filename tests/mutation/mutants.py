@@ -44,8 +44,8 @@ class Mutant:
         return f"{text[: self.start]} ({self.value}) {text[self.end :]}"
 
     def has_effects(self, text: str) -> bool:
-        """Whether the old code may do something: it calls what is not known to be harmless."""
-        return any(name not in _HARMLESS for name in _CALL.findall(text[self.start : self.end]))
+        """Whether the old code, or what follows it, may do something: it calls what is not known to be harmless."""
+        return any(name not in _HARMLESS for name in _CALL.findall(text[self.start : self.condition.end]))
 
     def describe(self, text: str) -> str:
         return f"lua/{self.condition.file}.lua:{self.condition.line}: {self.change(text)}"
