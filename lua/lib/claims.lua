@@ -217,7 +217,7 @@ end
 -- much later. A job that has to stop by now is not started: it ends with its lease.
 local function claims_held(asked, text)
   local claims, until_text = {}, int(NOW + asked.lease_ms)
-  for id, fence in string.gmatch(text, '(%S+) (%S+)') do
+  for id, fence in FORMATS.read_attempts(text) do
     local job = ROWS.read(id)
     local held = job and job.status == 'running' and redis.call('HMGET', job_key(id), 'fence', 'cancel_requested_at', 'expired_at')
     if held and held[1] == fence and not held[2] and not held[3] then
@@ -229,19 +229,10 @@ local function claims_held(asked, text)
   return claims
 end
 
--- `id fence` of each claim.
-local function held_text(claims)
-  local held = {}
-  for i, row in ipairs(claims) do
-    held[i] = row[1] .. ' ' .. row[2]
-  end
-  return table.concat(held, ' ')
-end
-
 -- Keep a request that found nothing: until `park_ms` have passed, who makes work wakes its worker.
 local function park(asked, key)
   local worker, inbox, park_ms = asked.worker, asked.inbox, asked.park_ms
-  redis.call('HSET', key, 'request', asked.request, 'inbox', inbox, 'claims', '', 'parked', inbox .. ' ' .. asked.queues)
+  redis.call('HSET', key, 'request', asked.request, 'inbox', inbox, 'claims', '', 'parked', asked.queues)
   redis.call('PEXPIRE', key, int(math.max(2 * tonumber(asked.lease_ms), park_ms)))
   for queue in string.gmatch(asked.queues, '%S+') do
     local set = queue_key(queue) .. ':parked'
@@ -269,7 +260,7 @@ local function end_request(asked, last)
   if last.parked ~= '' then
     unpark(asked.worker, asked.queues)
   end
-  for id, fence in string.gmatch(last.claims, '(%S+) (%S+)') do
+  for id, fence in FORMATS.read_attempts(last.claims) do
     if not pcall(give_back, id, fence) then
       quarantine(id)
     end
@@ -300,7 +291,7 @@ local function answer_new(asked, key)
     CLAIMS.hint_left(asked.queues)
   end
   if #claims > 0 then
-    redis.call('HSET', key, 'request', asked.request, 'inbox', asked.inbox, 'claims', held_text(claims), 'parked', '')
+    redis.call('HSET', key, 'request', asked.request, 'inbox', asked.inbox, 'claims', FORMATS.attempts(claims), 'parked', '')
     redis.call('PEXPIRE', key, int(2 * tonumber(asked.lease_ms)))
     return 'CLAIMED', claims, CLAIMS.next_due_ms()
   elseif exhausted or due_left then
@@ -331,7 +322,7 @@ function CLAIMS.answer(asked)
     return answer_again(asked, last)
   end
   if last.parked ~= '' then
-    unpark(asked.worker, string.match(last.parked, ' .*$') or '')
+    unpark(asked.worker, last.parked)
   end
   return answer_new(asked, last.key)
 end

@@ -233,9 +233,9 @@ local function hint(queue)
   local set = queue_key(queue) .. ':parked'
   local parked = redis.pcall('ZRANGEBYSCORE', set, NOW_TEXT, '+inf', 'LIMIT', '0', int(LOOKS))
   for _, worker in ipairs(parked.err and {} or parked) do
-    local spot = redis.pcall('HGET', P .. 'worker:' .. worker .. ':claim', 'parked')
-    local inbox, queues = string.match(type(spot) == 'string' and spot or '', '^(%S+)( .+)$')
-    if inbox and string.find(queues .. ' ', ' ' .. queue .. ' ', 1, true) then
+    local row = redis.pcall('HMGET', P .. 'worker:' .. worker .. ':claim', 'parked', 'inbox')
+    local queues, inbox = row[1], row[2]
+    if queues and inbox and string.find(' ' .. queues .. ' ', ' ' .. queue .. ' ', 1, true) then
       unpark(worker, queues)
       local unheard = redis.pcall('RPUSH', P .. 'inbox:' .. inbox, worker)
       redis.call('PEXPIRE', P .. 'inbox:' .. inbox, '600000')

@@ -67,7 +67,15 @@ function FORMATS.read_child(text)
   return parts_of(text, '^(%a+):(.+)$')
 end
 
--- Attempts, as ids and fences: go over them.
+-- Attempts: id and fence of each; more of them, such as what a claim has behind these, is left out. To read is to go over them.
+function FORMATS.attempts(attempts)
+  local parts = {}
+  for i, attempt in ipairs(attempts) do
+    parts[i] = attempt[1] .. ' ' .. attempt[2]
+  end
+  return table.concat(parts, ' ')
+end
+
 function FORMATS.read_attempts(text)
   return string.gmatch(text, '(%S+) (%S+)')
 end

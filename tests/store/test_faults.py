@@ -170,7 +170,7 @@ async def test_nobody_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> Non
     await submit(store, new_job())
     await bench.client.zadd(bench.keys.parked("default"), {"w2": 2**60})
     await bench.client.hset(
-        f"{bench.keys.worker('w2')}:claim", mapping={"request": "b:1", "parked": "w2 1 300 0 default"}
+        f"{bench.keys.worker('w2')}:claim", mapping={"request": "b:1", "inbox": "w2", "parked": "default"}
     )
     await bench.client.expire(f"{bench.keys.worker('w2')}:claim", 60)
     got = await store.attempts.claim(ClaimRequest("w", ["default"], 2, "b:1"))

@@ -115,6 +115,9 @@ def test_attempts(pairs: list[tuple[str, int | str]]) -> None:
     assert [*found(read("read_attempts", formats.attempts(pairs))).values()] == [
         f"{one}{fence}" for one, fence in pairs
     ]
+    assert read(
+        "attempts", RUNTIME.table(*(RUNTIME.table(*map(str, pair), "more") for pair in pairs))
+    ) == formats.attempts(pairs)
 
 
 @given(some.dictionaries(NUMBERS.map(str), NUMBERS, max_size=3))

@@ -170,8 +170,8 @@ _WORKERS: Final = (
     Shape(
         f"{_KEYS.worker('<worker>')}:claim",
         "hash",
-        "the last claim request: its id, its inbox, the claims it received, and `parked`: `<inbox> <queue> …`."
-        " `…:claim~2` belongs to a worker's second sequence of requests",
+        "the last claim request: its id, its inbox, the claims it received (`<id> <fence> …`), and `parked`: the queues"
+        " at which it waits. `…:claim~2` belongs to a worker's second sequence of requests",
         note="TTL",
         lasts_ms=_HOUR_MS,
     ),
