@@ -24,9 +24,9 @@ local function walk(row)
   local behind = math.min(place + limit, made)
   for at = place, behind - 1 do
     if what == 'cancel' then
-      cancel_task(head, row, at)
+      TASKS.cancel(head, row, at)
     elseif what == 'retry' and at >= retried then
-      retry_task(head, row, at)
+      TASKS.retry(head, row, at)
     end
     if row.follows and what ~= 'cancel' then
       FOLLOWS.catch_up(head, row, at)

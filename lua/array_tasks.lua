@@ -40,9 +40,9 @@ for at = 3, #ARGV do
   if place >= row.size then
     words[#words + 1] = 'beyond'
   elseif what == 'cancel' then
-    words[#words + 1] = cancel_task(head, row, place)
+    words[#words + 1] = TASKS.cancel(head, row, place)
   else
-    words[#words + 1] = retry_task(head, row, place)
+    words[#words + 1] = TASKS.retry(head, row, place)
   end
 end
 flush()

@@ -21,7 +21,7 @@ if held and holder ~= token then
 elseif ARGV[3] and not held then
   return { 'TOO_LATE', 0 }
 end
-run_commands(3)
+TOGETHER.run(3)
 if lease_ms > 0 then
   redis.call('HSET', KEYS[1], 'rebuilding', token, 'rebuilding_until', int(NOW + lease_ms))
 else

@@ -63,5 +63,5 @@ if since ~= '-' then
     end
   end
 end
-local answers, failed = run_commands(3)
+local answers, failed = TOGETHER.run(3)
 return failed or { 'SURVEYED', last, more, answers, unpack(rows) }

@@ -17,10 +17,10 @@ end
 if not TERMINAL[job.status] then
   return { 'NOT_ENDED', job.status }
 end
-if is_walked(job) and redis.call('EXISTS', P .. 'propagate') == 1 then
+if DELETION.is_walked(job) and redis.call('EXISTS', P .. 'propagate') == 1 then
   return { 'MORE' }
 end
-local done, why = delete_finished(job)
+local done, why = STEER.delete(job)
 if not done then
   return { 'NEEDED', why }
 end

@@ -39,7 +39,7 @@ end
 if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
-rerun(job)
+TASKS.rerun(job)
 flush()
 local propagating = propagate(EDGES)
 flush()

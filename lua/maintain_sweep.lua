@@ -22,7 +22,7 @@ local function is_part(id)
   local row = redis.pcall('HMGET', job_key(id), 'status', 'workflow')
   local workflow = row[1] == status and row[2]
   if workflow and going_on[workflow] == nil then
-    going_on[workflow] = unfinished(workflow) or false
+    going_on[workflow] = DELETION.unfinished(workflow) or false
   end
   return workflow and going_on[workflow]
 end
@@ -38,8 +38,8 @@ local function sweep(id)
   elseif job.status ~= status then
     index_status(job, status, false)
     deleted = deleted + 1
-  elseif not (is_needed(job) or has_followers(job)) then
-    delete(job)
+  elseif not (DELETION.is_needed(job) or DELETION.has_followers(job)) then
+    DELETION.delete(job)
     queues[job.queue] = true
     deleted = deleted + 1
   end

@@ -1,9 +1,13 @@
 -- deletion: forget a job that has ended, with all that is stored of it.
 -- uses: formats
 
+local DELETION = {}
+
+do
+
 local GONE_AT_ONCE = 20 -- entries of `:followers`
 
-local function unfinished(workflow)
+function DELETION.unfinished(workflow)
   local counts_now = redis.call('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
   local ended = 0
   for i = 2, 5 do
@@ -21,7 +25,7 @@ local function leave_workflow(workflow)
 end
 
 -- Whether its dependents are still to be told of its end, or of that of a task, or to be cancelled with it (see workflows).
-local function is_walked(job)
+function DELETION.is_walked(job)
   return job.edge_cursor or (job.children or job.hooks) and job.cascade_at
     or has_hook(job.hooks, 'array') and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
 end
@@ -36,7 +40,7 @@ end
 
 -- Whether arrays are still stored that follow this one: their tasks may be run again, and ask then how its own have ended.
 -- Those that are gone leave its list, so that they are looked at once.
-local function has_followers(job)
+function DELETION.has_followers(job)
   local key = has_hook(job.hooks, 'array') and P .. 'array:' .. job.id .. ':followers'
   for _ = 1, key and GONE_AT_ONCE or 0 do
     local first = redis.call('LINDEX', key, '0')
@@ -53,11 +57,11 @@ end
 
 -- Whether a job is still needed: not all is done with its dependents, its workflow has unfinished jobs, its array may
 -- have it run again, or an array follows it.
-local function is_needed(job)
-  return is_walked(job) or job.workflow and unfinished(job.workflow) or job.status ~= 'done' and stored_array_of(job)
+function DELETION.is_needed(job)
+  return DELETION.is_walked(job) or job.workflow and DELETION.unfinished(job.workflow) or job.status ~= 'done' and stored_array_of(job)
 end
 
-local function delete(job)
+function DELETION.delete(job)
   local key = job_key(job.id)
   local gone = { key, key .. ':parents', key .. ':children', key .. ':heartbeat' }
   if has_hook(job.hooks, 'array') then
@@ -80,4 +84,6 @@ local function delete(job)
   if job.workflow then
     leave_workflow(job.workflow)
   end
+end
+
 end

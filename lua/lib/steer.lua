@@ -2,6 +2,10 @@
 -- done, or nil and why it is not.
 -- uses: jobs unique slots ends arrays tasks deletion
 
+local STEER = {}
+
+do
+
 local TASKS_DELETED, FOLLOWERS_LOOKED_AT = 100, 200 -- in one call
 
 -- Delete some of an ended array's tasks; returns whether none are left.
@@ -12,11 +16,11 @@ local function delete_tasks(head)
   local behind = math.min(size_now, from + TASKS_DELETED)
   for place = from, behind - 1 do
     local task = read(task_id(head, place))
-    if task and is_walked(task) and redis.call('EXISTS', P .. 'propagate') == 1 then
+    if task and DELETION.is_walked(task) and redis.call('EXISTS', P .. 'propagate') == 1 then
       behind = place -- others may depend on a task, too
       break
     elseif task and TERMINAL[task.status] then
-      delete(task)
+      DELETION.delete(task)
     end
   end
   redis.call('HSET', key, 'deleted', int(behind))
@@ -49,12 +53,12 @@ local function has_unfinished_tasks(array)
 end
 
 -- Delete a finished job. `later`: its array has more tasks, call again.
-local function delete_finished(job)
+function STEER.delete(job)
   if job.hooks and job.array then
     return nil, 'it is a task: delete its array'
-  elseif is_walked(job) then
+  elseif DELETION.is_walked(job) then
     return nil, 'its dependents are not told of its end yet'
-  elseif is_needed(job) then
+  elseif DELETION.is_needed(job) then
     return nil, 'its workflow has jobs that have not ended'
   elseif is_array(job) and has_unfinished_tasks(job.id) then
     return nil, 'it has tasks that have not ended'
@@ -67,11 +71,9 @@ local function delete_finished(job)
       return true, 'later'
     end
   end
-  delete(job)
+  DELETION.delete(job)
   return true
 end
-
-local STEER = {}
 
 function STEER.cancel(job)
   if is_array(job) and array_row(job.id).started then
@@ -98,12 +100,8 @@ function STEER.retry(job)
   if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
     return nil, 'the tasks of its array are being deleted'
   end
-  rerun(job)
+  TASKS.rerun(job)
   return true
-end
-
-function STEER.delete(job)
-  return delete_finished(job)
 end
 
 -- Have a waiting job wait elsewhere, behind those that wait there.
@@ -130,4 +128,6 @@ function STEER.move(job, queue, priority)
   end
   enter(job, status)
   return true
+end
+
 end

@@ -1,8 +1,12 @@
 -- tasks: cancel and retry tasks of an array one by one.
 -- uses: timers ends arrays workflows
 
+local TASKS = {}
+
+do
+
 -- Cancel one task.
-local function cancel_task(head, row, place)
+function TASKS.cancel(head, row, place)
   local task = read(task_id(head, place))
   if row.turns > 0 then
     redis.call('ZREM', array_key(head.id) .. ':turns', int(place))
@@ -24,7 +28,7 @@ local function cancel_task(head, row, place)
 end
 
 -- Run one task again, if it has not succeeded: at once, or when it is its turn.
-local function retry_task(head, row, place)
+function TASKS.retry(head, row, place)
   local stopped = row.follows and (head.cancel_requested_at or TIMERS.expired_at(head))
   local id = task_id(head, place)
   local task = read(id)
@@ -69,7 +73,7 @@ end
 
 -- What an operator's retry does with a job that has ended without success: the job runs once more, or of an array its tasks
 -- do; a task when it is its turn.
-local function rerun(job)
+function TASKS.rerun(job)
   resume_workflow(job)
   local array = job.hooks and job.array
   if array and redis.call('HEXISTS', array_key(array), 'parallel') == 1 then
@@ -80,4 +84,6 @@ local function rerun(job)
   if is_array(job) then
     retry_tasks(job)
   end
+end
+
 end

@@ -1,8 +1,12 @@
 -- together: run commands as of one moment, for `workron doctor`, which decides what to read and to write.
 
+local TOGETHER = {}
+
+do
+
 -- Run the commands that stand in ARGV from `at` on, each as the number of its words and the words. Returns their answers,
 -- false where there is none, or the key has another type; and the first other error.
-local function run_commands(at)
+function TOGETHER.run(at)
   local answers, failed = {}, nil
   while ARGV[at] do -- bound: the commands of one call, see workron/doctor/reading.py
     local last = at + tonumber(ARGV[at])
@@ -17,4 +21,6 @@ local function run_commands(at)
     at = last + 1
   end
   return answers, failed
+end
+
 end
