@@ -41,7 +41,7 @@ async def test_a_job_that_is_cancelled_before_its_admission_stays_cancelled(
     one, other = jobs(2)
     await submit_unadmitted(store, monkeypatch, [one, other])
     await store.cancel(other.id)
-    await store.upkeep.tidy()
+    await store.maintenance.tidy()
     assert await statuses(store, one, other) == ["pending", "cancelled"]
 
 
