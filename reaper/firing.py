@@ -21,8 +21,9 @@ from workron.errors import (
     StoreBroken,
     StoreFull,
 )
-from workron.schedules.models import Expand, Schedule, Work
+from workron.schedules.models import Schedule, Work
 from workron.schedules.plan import LATE_MS, Kind, Step, plan
+from workron.specs.schedule import expand
 from workron.store import Store
 from workron.store.occurrence import submit
 
@@ -57,10 +58,9 @@ class Did(Enum):
 class Firing:
     """Processes due schedules."""
 
-    def __init__(self, store: Store, expand: Expand) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._book = store.schedules
-        self._expand = expand
 
     async def fire(self) -> Fired:
         """Process due schedules, page by page; failing schedules do not block others."""
@@ -132,8 +132,8 @@ class Firing:
     async def _jobs_of(self, schedule: Schedule) -> Work:
         work = schedule.definition.work
         if len(work.get("jobs", ())) > _LARGE:
-            return await asyncio.to_thread(self._expand, schedule.definition)
-        return self._expand(schedule.definition)
+            return await asyncio.to_thread(expand, schedule.definition)
+        return expand(schedule.definition)
 
 
 async def _planned(schedule: Schedule, now_ms: int) -> Step | None:

@@ -22,7 +22,6 @@ from workron.errors import StoreBroken, StoreUnavailable
 from workron.runtime.async_tools import end
 from workron.runtime.outage import Outage
 from workron.runtime.signals import happens
-from workron.specs.schedule import expand
 from workron.store import Store
 from workron.store.maintenance import PASS_S, Maintenance, Reaped
 from workron.store.retention import Swept
@@ -54,7 +53,7 @@ class Reaper:
         self._actions = store.actions
         self._glance = store.glance
         self._name = ids.new_id()
-        self._firing = Firing(store, expand)
+        self._firing = Firing(store)
         self._every_s = every_s
         self._outage = Outage()
         self._told: set[Fault] = set()

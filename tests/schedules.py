@@ -8,7 +8,6 @@ from reaper.firing import Firing
 from tests.servers import Bench
 from workron.schedules.models import CatchUp, Definition, Overlap, RunOutcome, Schedule
 from workron.schedules.times import Dst
-from workron.specs.schedule import expand
 from workron.store import Store
 
 HOUR_MS = 3_600_000
@@ -51,7 +50,7 @@ async def make_due(bench: Bench, at_ms: int | None = None, name: str = "nightly"
 
 async def fire(store: Store) -> int:
     """Make one pass; returns how many occurrences it started."""
-    return (await Firing(store, expand).fire()).started
+    return (await Firing(store).fire()).started
 
 
 async def outcomes(store: Store, name: str = "nightly") -> list[tuple[RunOutcome, int]]:

@@ -1,6 +1,6 @@
 """Schedules as stored."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -100,7 +100,3 @@ class Work:
 
     jobs: Sequence[NewJob]
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-Expand = Callable[[Definition], Work]
-"""Makes jobs of what a schedule says: the API knows how, who reads the same bodies from requests."""

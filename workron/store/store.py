@@ -97,7 +97,7 @@ class Store:
         self._pages, self._brief, self._work = Reads(connection), Reads(connection), Reads(connection)
         self._arrays = Arrays(self._scripts)
         self._queues = Queues(self._scripts)
-        self._submitter = Submitter(self._scripts, self._reader.missing, self._reader.returned, self._arrays)
+        self._submitter = Submitter(self._scripts, self._reader, self._arrays)
         self.outputs: Final = Outputs(self._scripts, self._brief)
         self._watch = Watch(connection, self._keys)
         about = connection, self._keys, self._scripts

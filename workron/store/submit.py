@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -35,6 +35,7 @@ from workron.runtime.async_tools import Afterwards, end
 from workron.store.array_values import ArrayValues
 from workron.store.arrays import Arrays
 from workron.store.encode import MAX_BYTES, MAX_EDGES, MAX_JOBS, Chunk, chunks, reservations
+from workron.store.reader import Reader
 
 _WHY_CLOSED: Final = {
     b"finished": "all its jobs have ended",
@@ -57,17 +58,10 @@ class Submitter:
     throughput of many.
     """
 
-    def __init__(
-        self,
-        scripts: Scripts,
-        missing: Callable[[Sequence[str]], Awaitable[list[str]]],
-        returned: Callable[[str], Awaitable[Mapping[str, str]]],
-        arrays: Arrays,
-    ) -> None:
+    def __init__(self, scripts: Scripts, reader: Reader, arrays: Arrays) -> None:
         self._scripts = scripts
         self._arrays = arrays
-        self._missing = missing
-        self._returned = returned
+        self._reader = reader
         self._waiting: deque[tuple[Chunk, Sequence[Arg], asyncio.Future[Any]]] = deque()
         self._calling = False
         self._caller: asyncio.Task[None] | None = None
@@ -100,7 +94,7 @@ class Submitter:
                 head = (key, fingerprint, workflow, new, len(jobs))
                 reply = await values.call(partial(self._store, first, head))
             else:
-                if missing := await self._missing(list(others)):  # found out before anything is written
+                if missing := await self._reader.missing(list(others)):  # found out before anything is written
                     raise UnknownDependency(missing)
                 all_parts = chain((first, second), parts)
                 reply = await self._stage_and_open(all_parts, jobs, values, workflow, new, key, fingerprint)
@@ -117,7 +111,7 @@ class Submitter:
 
     async def _with_returned(self, submitted: Submitted) -> Submitted:
         """Replace jobs that were not stored by the jobs that hold their unique keys."""
-        instead = await self._returned(submitted.ids[0])
+        instead = await self._reader.returned(submitted.ids[0])
         if not instead:
             return submitted
         ids = tuple(instead.get(job_id, job_id) for job_id in submitted.ids)
