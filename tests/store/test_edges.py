@@ -167,6 +167,7 @@ async def test_a_fan_out_of_many_jobs_is_released_in_bounded_steps(bench: Bench)
     assert (queue.counts[Status.PENDING], queue.counts[Status.BLOCKED]) == (size, 0)
 
 
+@pytest.mark.large
 async def test_a_fan_out_is_skipped_completely_when_its_root_fails(store: Store) -> None:
     root = new_job(max_attempts=1)
     await store.submit([root, *(new_job(depends_on=after(root.id)) for _ in range(700))], as_workflow=True)

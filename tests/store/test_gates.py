@@ -140,6 +140,7 @@ async def test_of_many_queues_only_the_first_hundred_were_woken_as_their_rates_a
     assert await woken(store) == "w2"
 
 
+@pytest.mark.large
 async def test_held_jobs_are_not_looked_at(bench: Bench) -> None:
     store = bench.store()
     await limit_running(store, 1)
