@@ -184,7 +184,7 @@ end
 -- What few jobs need beyond the indexes stands as words in their field `hooks`. A part has a function for its word in HOOKS:
 -- it is called with the job, what it is now and what it becomes, and may return what it becomes instead. They run in this
 -- order: what may end a job, or keep it blocked, comes before what would set its timers or have it wait for a slot.
-local ORDER, NO_HOOKS = { 'unique', 'workflow', 'timers', 'array', 'task', 'concurrency' }, {}
+local ORDER = { 'unique', 'workflow', 'timers', 'array', 'task', 'concurrency' }
 local HOOKS = {}
 local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
 
@@ -194,7 +194,7 @@ local function has_hook(hooks, word)
 end
 
 local function call_hooks(job, from, to)
-  for _, word in ipairs(job.hooks and ORDER or NO_HOOKS) do
+  for _, word in ipairs(ORDER) do
     if HOOKS[word] and has_hook(job.hooks, word) then
       to = HOOKS[word](job, from, to) or to
     end
@@ -204,11 +204,11 @@ end
 
 -- Enter as a new job.
 local function arrive(job, status)
-  enter(job, call_hooks(job, nil, status))
+  enter(job, job.hooks and call_hooks(job, nil, status) or status)
 end
 
 local function move(job, to, at_front)
-  to = call_hooks(job, job.status, to)
+  to = job.hooks and call_hooks(job, job.status, to) or to
   leave(job)
   enter(job, to, at_front)
 end

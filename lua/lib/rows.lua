@@ -8,6 +8,7 @@ do
 local CLAIMED = JOB_FIELDS.CLAIMED -- for the worker; a task has them from its array
 local FIELDS = { 'status', 'queue', 'priority', 'attempts', 'workflow', 'more', 'hooks', 'losses', unpack(CLAIMED) }
 local OF_ARRAY = { 'array_size', 'workflow', 'more', unpack(CLAIMED) }
+local BEHIND = #CLAIMED - 1 -- the first one
 local specs = {} -- array → what its job says to all tasks
 
 -- Read all that a claim needs of a job in a list; nil where there is none, or its key is damaged.
@@ -26,14 +27,15 @@ function ROWS.read(id)
     more = row[6],
     hooks = row[7],
     losses = row[8] and tonumber(row[8]) or 0,
-    claimed = { unpack(row, 9, #FIELDS) },
+    claimed = row, -- in which they stand from `first` on
+    first = 9,
   }, JOB)
 end
 
 local function spec_of(array)
   if not specs[array] then
     local row = redis.call('HMGET', job_key(array), unpack(OF_ARRAY))
-    specs[array] = { size = tonumber(row[1]), workflow = row[2] or nil, more = row[3], claimed = { unpack(row, 4, #OF_ARRAY) } }
+    specs[array] = { size = tonumber(row[1]), workflow = row[2] or nil, more = row[3], claimed = row }
   end
   return specs[array]
 end
@@ -48,7 +50,7 @@ local function fill_in(task)
   more.array = { id = array, index = tonumber(place), size = spec.size, value = value or nil }
   more.workflow = spec.workflow
   task.more = cjson.encode(more)
-  task.claimed = spec.claimed
+  task.claimed, task.first = spec.claimed, 4
 end
 
 -- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
@@ -62,8 +64,8 @@ end
 -- How many bytes the worker gets.
 function ROWS.size(job)
   local bytes = #(job.more or '')
-  for _, value in ipairs(job.claimed) do
-    bytes = bytes + #(value or '')
+  for at = job.first, job.first + BEHIND do
+    bytes = bytes + #(job.claimed[at] or '')
   end
   return bytes
 end
@@ -88,7 +90,7 @@ end
 
 -- What the worker gets of one claim; false where a field is unset. `job` is as it was before the claim.
 function ROWS.of_claim(job, fence)
-  return { job.id, fence, job.attempts + 1, job.queue, more_of(job), unpack(job.claimed) }
+  return { job.id, fence, job.attempts + 1, job.queue, more_of(job), unpack(job.claimed, job.first, job.first + BEHIND) }
 end
 
 end
