@@ -1,8 +1,8 @@
 """What the moves of a job write, and what they leave as it is."""
 
-from tests.builders import claim, finish, new_job, submit
+from tests.builders import after, claim, finish, new_job, submit
 from tests.servers import Bench
-from tests.unique_keys import unique
+from tests.unique_keys import holder, unique
 from workron.models import Outcome, OutputPatch, Reason, Status
 from workron.store import Store
 
@@ -57,6 +57,14 @@ async def test_a_release_of_a_job_that_is_gone_notes_no_damage(store: Store, ben
     await store.delete(job_id)
     assert await store.attempts.release([(got.id, got.fence)]) == [None]
     assert not await bench.client.exists(bench.keys.quarantine)
+
+
+async def test_a_job_that_is_skipped_from_the_beginning_takes_no_unique_key(store: Store, bench: Bench) -> None:
+    (parent,) = await submit(store, new_job())
+    await store.cancel(parent)
+    (skipped,) = await submit(store, new_job(unique=unique(), depends_on=after(parent)))
+    assert (await store.job(skipped)).status is Status.SKIPPED
+    assert await holder(bench) is None
 
 
 async def test_a_job_that_is_replaced_within_its_own_submission_stands_in_no_list(bench: Bench) -> None:
