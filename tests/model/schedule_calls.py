@@ -34,7 +34,7 @@ class Reaper(Firing):
     """One that can be waited for, also when it broke off: what it has begun goes on."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, expand)
+        super().__init__(store)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def _work_on(self, name: str) -> int:
