@@ -30,7 +30,7 @@ def model_of(name: str, base: type[BaseModel], fields: Sequence[JobField]) -> An
     members: dict[str, Any] = {}
     for field in fields:
         kind = field.members or _TYPES[field.kind]
-        kind = kind if field.default is not None else kind | None
+        kind = kind if field.default is not None or kind is Any else kind | None
         members[field.shown] = (kind, Field(description=field.description))
     return create_model(name, __base__=base, **members)
 
