@@ -157,6 +157,7 @@ class Client:
         if as_workflow and self._chance(0.4):
             plans[-1] |= {"final": True, "parents": []}
             plans[-1].pop("array", None)
+            plans[-1].pop("follows", None)
         idempotency = Idempotency("default", key, key)
         plans = [plan | {"name": key} for plan in plans]
         self.world.history.sizes[key] = len(plans)
@@ -225,8 +226,9 @@ class Client:
 
     def _plans(self) -> list[Plan]:
         """Describe the jobs of a submission; `parents` are places in it, or ids of jobs that are there."""
-        shape = self.random.choice(["one", "one", "chain", "dag", "fan", "array"])
+        shape = self.random.choice(["one", "one", "chain", "dag", "fan", "array", "follow"])
         size = {"one": 1, "chain": 4, "dag": self.random.randint(3, 8), "fan": self.random.randint(5, 9), "array": 1}
+        size["follow"] = self.random.randint(2, 3)
         plans = [self._plan() for _ in range(size[shape])]
         for place, plan in enumerate(plans):
             if shape == "chain" and place:
@@ -241,6 +243,10 @@ class Client:
                 "array": (self.random.choice([2, WITH_VALUES]), self.random.choice([None, 1, 2])),
                 "unique": None,
             }
+        elif shape == "follow":
+            for place, plan in enumerate(plans):
+                plan |= {"array": (3, self.random.choice([None, 1, 2])), "unique": None}
+                plan["follows"] = (self.random.randrange(place), self._when()) if place else None
         elif self.world.known and self._chance(0.2):
             plans[0]["parents"] = [(self.random.choice(self.world.known[-_KNOWN:]), self._when())]
         return plans
@@ -290,8 +296,11 @@ def _jobs(plans: list[Plan]) -> list[NewJob]:
     made = ids.new_ids(len(plans))
     jobs = []
     for job_id, plan in zip(made, plans, strict=True):
-        fields = {name: value for name, value in plan.items() if name not in ("parents", "array")}
+        fields = {name: value for name, value in plan.items() if name not in ("parents", "array", "follows")}
         edges = [Dependency(made[at] if isinstance(at, int) else at, when) for at, when in plan["parents"]]
+        if plan.get("follows"):
+            followed, when = plan["follows"]
+            edges.append(Dependency(made[followed], when, matching=True))
         job = NewJob(id=job_id, depends_on=edges, **fields)
         if plan.get("array"):
             size, max_parallel = plan["array"]

@@ -125,6 +125,10 @@ class History:
             parent, _, when = edge.partition(":")
             if not when.endswith("=") and not self._permits(parent, when or When.DONE):
                 self.problems.append(f"{job_id} was started before its parent {parent} was {when or 'done'}")
+        followed, when = self._rules.followed_by(row)
+        # What was cancelled before it was made has `finished`, too, and may be made and run by now.
+        if followed and when != When.FINISHED and not self._permits(followed, when):
+            self.problems.append(f"{job_id} was started before the task that it follows, {followed}, was {when}")
 
     def _permits(self, parent: str, when: str) -> bool:
         known = self.told.jobs.get(parent)

@@ -125,6 +125,8 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
     ),
     # Values of an array run out although it was stored.
     "values-run-out": (Edit("lib/submissions.lua", "    redis.call('PERSIST', P", "    redis.call('EXISTS', P"),),
+    # However a task has ended, the one that follows it starts.
+    "followed-however": (Edit("lib/follows.lua", "when == 'finished' or when == status", "true"),),
     # A lease that was made while the server's clock was ahead ends as late as that.
     "clock-believed": (Edit("maintain_reap.lua", "  if till <= NOW + own_ms then", "  if true then"),),
     # What is to wait for a while waits as long as the server's clock was ahead.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.simulation.fake_redis import Server
+from workron.ids import ids_behind
 from workron.models import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, TERMINAL, Until
 from workron.redis.keys import Keys
 
@@ -189,6 +190,13 @@ class Rules:
             row = self._get(self._keys.job(job_id))
             if row.get(b"status") == b"skipped" and b"array" not in row and not any(map(self._is_broken, _edges(row))):
                 yield f"{job_id} is skipped, and all that it waits for has ended as it wants"
+
+    def followed_by(self, row: Row) -> tuple[str, str]:
+        """Return the task that one of an array follows, and how that has to end; nothing for others."""
+        of = self._get(self._keys.job(_text(row, b"array")))
+        followed, when = _text(of, b"array_follows"), _text(of, b"array_follows_when")
+        first = _text(self._get(self._keys.job(followed)), b"array_first")
+        return (ids_behind(first, int(_text(row, b"index")), 1)[0], when) if first else ("", "")
 
     def _is_broken(self, edge: tuple[str, str]) -> bool:
         parent, when = edge
