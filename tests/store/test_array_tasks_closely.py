@@ -1,9 +1,13 @@
 """Tasks that are cancelled while they wait for their turn, after their end, or twice."""
 
+import pytest
+
 from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from tests.builders import claim, finish
+from tests.builders import claim, finish, submit
+from tests.servers import Bench
 from tests.workflows import statuses
-from workron.models import Status
+from workron.errors import Conflict
+from workron.models import Dependency, Status, When
 from workron.store import Store
 
 
@@ -39,3 +43,25 @@ async def test_a_task_that_was_cancelled_before_it_was_made_is_counted_once(stor
     assert (await array_of(store, array)).counts[Status.CANCELLED] == 1
     await finish(store, last)
     assert await statuses(store, array) == ["cancelled"]
+
+
+@pytest.mark.damaged
+async def test_a_task_whose_array_is_gone_cannot_be_retried(store: Store, bench: Bench) -> None:
+    array = array_job(1)
+    await store.submit([array])
+    (task,) = await run_all(store, 0)
+    await bench.client.delete(bench.keys.job(array.id))
+    assert await store._scripts.job_retry(task.id, "") == [b"UNKNOWN"]
+    assert await bench.client.hget(bench.keys.job(task.id), "status") == b"failed"
+
+
+async def test_a_task_that_was_skipped_with_the_one_it_follows_cannot_be_retried_alone(store: Store) -> None:
+    first, second = array_job(1), array_job(1)
+    second.depends_on = (Dependency(first.id, When.DONE, matching=True),)
+    await submit(store, first, second)
+    await run_all(store, 0)
+    (task,) = tasks_of(second)
+    assert await statuses(store, task) == ["skipped"]
+    with pytest.raises(Conflict):
+        await store.retry(task)
+    assert await statuses(store, task) == ["skipped"]
