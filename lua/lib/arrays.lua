@@ -1,21 +1,26 @@
--- arrays: tasks that share one job's fields. The job (hook `array`) is `blocked` until all its tasks have ended; a
--- task (hook `task`) has a hash of its own from when it may start: what that does not say, the job says.
+-- arrays: jobs with many tasks that share the job's fields. The array (hook `array`) stays `blocked` until all
+-- its tasks have ended. A task (hook `task`) gets a hash of its own when it may start. The array's hash supplies
+-- the fields that the task's hash lacks.
 -- uses: timers ends
 --
--- array:<job> (HASH): `size`; `made`, how many tasks have been made; `parallel`, how many may be unfinished at once;
--- `started`, `begun`: attempts of its tasks; a count per status; `walk`, what array_advance is to do with each task that was made,
--- from `walk_at` on; `dropped` tasks ended as `dropped_as` before they were made, when `dropped_from` others were.
--- `:skip` (SET) has those that were cancelled before they were made. Room for the others that are not yet made is `reserved`
--- in the queue. `:turns` (ZSET, index → index) has tasks that would run now, or once more, if others did not: see `parallel`.
--- `:swept` (STRING) has a bit for each that is done, and was deleted before its array.
+-- array:<job> (HASH): `size`, the number of tasks; `made`, how many tasks have been created; `parallel`, the
+-- most unfinished tasks at once; `started`, 1 once the array has started; `begun`, the number of attempts of its
+-- tasks in this run; a count per status. `walk` is what array_advance does with each created task, from index
+-- `walk_at` on. `dropped` is the number of tasks that ended as `dropped_as` before they were created, and
+-- `dropped_from` the value of `made` at that time.
+--
+-- `:skip` (SET) has the tasks that were cancelled before they were created. The queue's count `reserved`
+-- keeps room for the other tasks that are not created yet. `:turns` (ZSET, index → index) has the tasks that
+-- wait to run, or to run again, until `parallel` allows it. `:swept` (STRING) has a bit for each task that
+-- was done and then deleted before its array.
 
-local WINDOW, MADE_PER_CALL = 1000, 100 -- most tasks that wait, and that are made in one call
+local WINDOW, MADE_PER_CALL = 1000, 100 -- most waiting tasks of an array; most tasks created in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 local to_make = MADE_PER_CALL
-local FOLLOWS = {} -- see follows
-local touched = {} -- arrays whose tasks have moved in this call, in their order; and array → true
+local FOLLOWS = {} -- filled in by lib/follows
+local touched = {} -- arrays whose tasks moved in this call, in order; also array → true
 
--- Have an array brought to what its tasks demand, when all is written.
+-- Mark an array to be settled after the flush.
 local function touch(array)
   if not touched[array] then
     touched[array], touched[#touched + 1] = true, array
@@ -26,7 +31,7 @@ local function array_key(array)
   return P .. 'array:' .. array
 end
 
--- The id that comes `steps` behind: ids are numbers of 22 digits to the base 62.
+-- Return the id that is `steps` after `id`. Ids are numbers of 22 digits in base 62.
 local function id_behind(id, steps)
   local tail, at = '', 22
   while steps > 0 do -- bound: the 22 digits of an id
@@ -47,14 +52,14 @@ local function array_row(array)
     'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'walk_at', 'follows', 'follows_when', 'dropped_from')
   local numbers = {}
   for i = 1, 11 do
-    numbers[i] = tonumber(row[i] or '') or 0 -- it may be damaged: see look
+    numbers[i] = tonumber(row[i] or '') or 0 -- a damaged count is taken as 0
   end
   return {
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
     waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
     walk = row[12], walk_at = row[13], follows = row[14], follows_when = row[15], dropped_from = row[16],
-    prefix = row[14] and 0 or numbers[2], -- all before this one have been made, or cancelled before that
+    prefix = row[14] and 0 or numbers[2], -- every task below this index was created, or cancelled before that
     turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
 end
@@ -63,12 +68,12 @@ local function was_done(array, place)
   return redis.pcall('GETBIT', array_key(array) .. ':swept', int(place)) == 1
 end
 
--- Have array_advance go on with it: the submitter does, or the reaper.
+-- Let array_advance continue with an array. The submitter or the reaper calls it.
 local function work_on_array(array)
   redis.pcall('ZADD', P .. 'arrays', NOW_TEXT, array)
 end
 
--- Make one task; `fields` are of one that ends at once, as `status`.
+-- Create one task. `fields` are the extra fields of a task that ends at once with `status`.
 local function make_task(head, place, status, fields)
   local id, index_text = task_id(head, place), int(place)
   local hooks = has_hook(head.hooks, 'concurrency') and 'task concurrency' or 'task'
@@ -89,7 +94,7 @@ local function make_task(head, place, status, fields)
   }, status)
 end
 
--- Make the next tasks of those that have never been made. Should `made` be wrong: none is made, and run, twice.
+-- Create the next tasks of an array. Even if `made` is wrong, no task is created or run twice.
 local function make_new(head, row, number)
   local skip = array_key(head.id) .. ':skip'
   local skips = redis.call('EXISTS', skip) == 1
@@ -99,20 +104,20 @@ local function make_new(head, row, number)
       make_task(head, place)
       count(queue_key(head.queue), 'reserved', -1)
     else
-      touch(head.id) -- there is room for another one
+      touch(head.id) -- there is room for another task
     end
   end
   redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
 end
 
--- Make a task that follows the one of its index in another array.
+-- Create a task that follows the task with the same index in another array.
 local function make_following(head, place, status, fields)
   make_task(head, place, status, fields)
   redis.call('HINCRBY', array_key(head.id), 'made', '1')
   count(queue_key(head.queue), 'reserved', -1)
 end
 
--- Run a task once more that has not succeeded; one that was cancelled before it was made is made.
+-- Run a task again that has not succeeded. A task that was cancelled before it was created is created now.
 local function run_again(head, row, place)
   local task = read(task_id(head, place))
   if task and TERMINAL[task.status] and task.status ~= 'done' then
@@ -123,11 +128,11 @@ local function run_again(head, row, place)
   elseif not task and row.follows and redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 0 then
     make_following(head, place)
   else
-    touch(head.id) -- there is room for another one
+    touch(head.id) -- there is room for another task
   end
 end
 
--- Make as many tasks as may start soon, those first that wait for their turn; returns whether it made any.
+-- Create as many tasks as may start soon; tasks in `:turns` come first. Returns false if there was nothing to do.
 local function make_tasks(head, row)
   local room = row.parallel and row.parallel - row.waiting - row.running or WINDOW - row.waiting
   local new = row.follows and 0 or row.size - row.made
@@ -156,7 +161,7 @@ local function make_tasks(head, row)
   return true
 end
 
--- Have a task wait for its turn; returns whether it did not yet.
+-- Add a task to `:turns`. Returns false if it was there already.
 local function wait_for_turn(array, place)
   touch(array)
   return redis.call('ZADD', array_key(array) .. ':turns', 'NX', int(place), int(place)) == 1
@@ -171,7 +176,7 @@ local function end_array(head, row)
   end
   if TIMERS.expired_at(head) and not head.cancel_requested_at then
     status, outcome = 'failed', { reason = 'expired', error = 'expired: not done by its deadline' }
-  elseif head.reason == 'expired' then -- no task has started in time
+  elseif head.reason == 'expired' then -- no task started in time
     status, outcome = 'cancelled', { reason = 'expired', error = 'expired: not started in time' }
   elseif head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
     status, outcome = 'cancelled', { reason = 'cancelled' }
@@ -179,7 +184,7 @@ local function end_array(head, row)
   end_job(head, status, outcome)
 end
 
--- A task runs again: so does its array.
+-- Reopen an array because one of its tasks runs again.
 local function reopen_array(head)
   redis.call('HSET', job_key(head.id), 'status', 'blocked', 'run', int(head.run + 1))
   redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancelled_with', 'cancel_requested_at')
@@ -187,10 +192,10 @@ local function reopen_array(head)
   push_propagate(head)
 end
 
--- Bring an array to what its tasks demand; returns whether that moved anything.
+-- Bring an array to the state that its tasks require. Returns whether anything moved.
 local function settle_array(array)
   local head, row = read(array), array_row(array)
-  if not head or row.size == 0 or row.walk then -- a walk: when all tasks have been gone over
+  if not head or row.size == 0 or row.walk then -- during a walk: settle the array when the walk has visited all tasks
     return false
   end
   local over = row.ended >= row.size and row.turns == 0
@@ -199,7 +204,7 @@ local function settle_array(array)
       end_array(head, row)
     else
       reopen_array(head)
-      touch(array) -- tasks may wait for their turn
+      touch(array) -- tasks may wait in `:turns`
     end
     return true
   end
@@ -219,7 +224,7 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return moved
 end
 
--- Tasks that were never made end with their array.
+-- End the tasks that were not created, together with their array.
 local function drop_rest(head, as)
   local row = array_row(head.id)
   local rest = row.size - row.made - redis.call('SCARD', array_key(head.id) .. ':skip')
@@ -258,9 +263,9 @@ function HOOKS.array(head, from, to)
     restore_rest(head)
   end
   if from and TERMINAL[from] and not TERMINAL[to] then
-    redis.call('HDEL', key, 'begun') -- none has started in this run
+    redis.call('HDEL', key, 'begun') -- no attempt has begun in this run
   end
-  if to == 'pending' then -- it starts
+  if to == 'pending' then -- the array starts
     redis.call('HSET', job_key(head.id), 'status', 'blocked')
     redis.call('HSET', key, 'started', '1')
     if head.array_follows then
@@ -290,7 +295,8 @@ function HOOKS.task(task, from, to)
   end
 end
 
--- Have all tasks of an array that has started cancelled: those not made at once, the others by and by.
+-- Cancel all tasks of a started array: at once if they are not created yet, the
+-- others step by step (see array_advance).
 local function stop_array(head)
   redis.call('UNLINK', array_key(head.id) .. ':turns')
   drop_rest(head, 'cancelled')
@@ -304,7 +310,7 @@ local function is_array(job)
   return has_hook(job.hooks, 'array')
 end
 
--- The job whose end or further run a job's own means: a task's array.
+-- Return the job whose end or rerun decides for `job`: the array of a task, otherwise the job itself.
 local function head_of(job)
   return job.hooks and job.array and read(job.array) or job
 end

@@ -1,19 +1,20 @@
--- claims: move pending jobs to running, leased to one worker — the reliable queue in one step.
+-- claims: move pending jobs to running in one step, with a lease for one worker.
 -- uses: formats jobs history slots ends gates expiry rows
 
 local CLAIMS = {}
 
 do
 
-local STALE_BUDGET = 1000 -- ids of cancelled or deleted jobs dropped per call; more of them answer MORE, never EMPTY
+local STALE_BUDGET = 1000 -- most ids of cancelled or deleted jobs dropped per call; with more: MORE, never EMPTY
 local DUE_BUDGET = 100
-local MOST_BYTES = 1048576 -- of the jobs of one claim, where it has more than one: its reply has to come in time
-local NO_START_COST = 20 -- who may not start any more, or not yet, is as much work as so many dropped ids
+local MOST_BYTES = 1048576 -- most bytes of a claim of several jobs: its reply has to arrive in time
+local NO_START_COST = 20 -- a popped job that may not start (yet) costs as much as this many dropped ids
 local LEASES = P .. 'leases'
-local SWEPT = 10 -- ended requests that are swept out of a queue's parked ones by each that is parked
-local PARKED_MS = 3600000 -- the least that those of a queue are kept
+local SWEPT = 10 -- most expired requests that each parked request removes from a queue's `:parked`
+local PARKED_MS = 3600000 -- shortest TTL of a queue's `:parked`
 
--- A job's time has come. One of which something is damaged waits on, and holds up no other: the reapers' look puts it back.
+-- Make a due job pending. If its data is damaged, it stays scheduled and delays no
+-- other job; maintain_repair puts it back.
 local function come_due(job)
   redis.call('HSET', job_key(job.id), 'status', 'pending')
   if not pcall(move, job, 'pending') then
@@ -23,7 +24,7 @@ local function come_due(job)
   end
 end
 
--- Make due jobs pending, and act on timers that have come; returns whether more are due.
+-- Make due jobs pending and fire due timers. Returns whether more are due.
 function CLAIMS.promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
   for _, member in ipairs(due) do
@@ -42,14 +43,14 @@ function CLAIMS.promote(limit)
   return #due == limit
 end
 
--- Milliseconds until the next job or timer is due, or a rate allows another start; -1 when there is none.
+-- Return the ms until the next job or timer is due, or until a rate allows another start; -1 if there is none.
 function CLAIMS.next_due_ms()
   local first = redis.call('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
   local due_ms = first[2] and math.max(0, tonumber(first[2]) - NOW) or GATES.due_ms
   return due_ms and math.min(due_ms, GATES.due_ms or due_ms) or -1
 end
 
--- LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n, the count still to be filled in.
+-- Build LMPOP <9 lists of the queue, highest priority first> LEFT COUNT n. The caller fills in n.
 function CLAIMS.pop_call(queue)
   local call = { 'LMPOP', '9' }
   for priority = 9, 1, -1 do
@@ -64,8 +65,8 @@ local function lease(id, worker, fence, lease_ms, until_text)
   index(LEASES, id, until_text)
 end
 
--- Start an attempt. Where a worker says when the command of a suspect begins, a loss does not count until then: it was not
--- that job which killed the worker.
+-- Start an attempt. Some workers report when the command of a possible poison job begins. Before that, losing the
+-- worker does not count against the job: it cannot have killed the worker.
 local function start(round, job)
   local asked = round.asked
   round.fence = round.fence + 1
@@ -86,15 +87,15 @@ local function start(round, job)
   round.claims[#round.claims + 1] = ROWS.of_claim(job, fence)
 end
 
--- Put popped ids back, from one of them on.
+-- Put popped ids back, from position `first` on.
 local function put_back(list, ids, first)
   for at = #ids, first, -1 do
     redis.call('LPUSH', list, ids[at])
   end
 end
 
--- The job that starts when one with hooks was popped: of those with a concurrency key the first in line. nil
--- or false: none may start.
+-- Return the job that starts when a job with hooks was popped. With a concurrency key, it is the first job admitted for
+-- that key. nil or false: none may start.
 local function in_its_place(job, list)
   local turn = SLOTS.whose_turn(job.id, job.queue, job.hooks, list)
   if turn ~= job.id then
@@ -103,8 +104,8 @@ local function in_its_place(job, list)
   return job and EXPIRY.in_time(job.id, job.hooks) and ROWS.complete(job)
 end
 
--- The job to start for a popped id; nil or false if there is none. An id counts only if its hash says that it is pending in
--- this queue at this priority.
+-- Return the job to start for a popped id; nil or false if there is none. An id counts only if the job's hash agrees:
+-- pending, in this queue, at this priority.
 local function to_start(round, id, queue, list)
   local job = ROWS.read(id)
   if not job or job.status ~= 'pending' or job.queue ~= queue or job.priority ~= string.sub(list, -1) then
@@ -119,8 +120,8 @@ local function to_start(round, id, queue, list)
   return job
 end
 
--- Start the jobs of popped ids. A suspect is claimed alone (see rows), and so is a job that is too large for others beside
--- it: the ids behind it go back.
+-- Start the jobs of popped ids. A possible poison job is claimed alone (see rows). So is a job that is too large to
+-- share a reply. The ids after it go back.
 local function start_popped(round, queue, list, ids)
   for at, id in ipairs(ids) do
     round.looks = round.looks - 1
@@ -129,7 +130,7 @@ local function start_popped(round, queue, list, ids)
       round.bytes = round.bytes + ROWS.size(job)
       round.stopped = round.bytes > MOST_BYTES or round.asked.limit > 1 and ROWS.is_suspect(job)
       local starts = not round.stopped or #round.claims == 0
-      if round.stopped then -- where another one had its turn, the popped one is back in the list
+      if round.stopped then -- if another job took its turn, the popped id is back in the list already
         put_back(list, ids, (starts or job.id ~= id) and at + 1 or at)
       end
       if starts then
@@ -164,16 +165,16 @@ local function note_fence(fence)
   meta_now()[1] = int(fence)
 end
 
--- Pop up to `limit` jobs from the queues, the first queue first, higher priorities first, else in order. Returns the claims
--- and whether the queues may hold more that could be claimed.
+-- Pop up to `limit` jobs: the first queue first, then by priority, then in list order. Returns the claims, and whether
+-- the queues may hold more jobs that could be claimed.
 local function claim(asked)
-  redis.call('ZCARD', LEASES) -- were it damaged, jobs would be running without a lease: nobody would take them back
+  redis.call('ZCARD', LEASES) -- raises if the key is damaged: jobs that run without a lease would never be taken back
   local round = {
     asked = asked,
     claims = {},
     looks = asked.limit + STALE_BUDGET, -- ids that may still be popped
     bytes = 0,
-    stopped = false, -- nothing more is claimed with what has been
+    stopped = false, -- whether this claim takes no more jobs
     fence = HISTORY.last_fence(asked.floor),
     until_text = int(NOW + asked.lease_ms),
   }
@@ -182,7 +183,7 @@ local function claim(asked)
     local ok, problem = pcall(claim_in, round, queue)
     broken = broken or not ok and problem
   end
-  if #round.claims > 0 then -- what has been claimed in other queues is not lost with one that is damaged
+  if #round.claims > 0 then -- a damaged queue does not lose the claims from the others
     note_fence(round.fence)
   elseif broken then
     error(broken, 0)
@@ -195,8 +196,8 @@ local function anything_waits(queue)
   return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or GATES.room_in(queue, 1) > 0)
 end
 
--- Wake the next worker where a call leaves work behind. Call it after `flush`. Returns what `hint` does, for the last queue.
--- A queue whose hash is damaged may have work. An error here would lose the claims that this call has just made.
+-- Wake the next worker if a call leaves work. Call this after `flush`. Returns the result of `hint` for the last queue.
+-- A queue whose hash is damaged counts as having work: an error here would lose the claims of this call.
 function CLAIMS.hint_left(queues)
   local unheard
   for queue in string.gmatch(queues, '%S+') do
@@ -206,15 +207,15 @@ function CLAIMS.hint_left(queues)
   return unheard
 end
 
--- Whether a request `<incarnation>:<counter>` was overtaken by the last one; ids of another form never are.
+-- Whether the last request overtook `request`, `<incarnation>:<counter>`. Ids of another form are never overtaken.
 local function is_overtaken(request, last)
   local incarnation, counter = string.match(request, '^(.*):(%d+)$')
   local last_incarnation, last_counter = string.match(last, '^(.*):(%d+)$')
   return incarnation and incarnation == last_incarnation and tonumber(counter) < tonumber(last_counter)
 end
 
--- Claims of an equal, earlier request that are still held, with a new lease: the lease counts from the repeat, which may come
--- much later. A job that has to stop by now is not started: it ends with its lease.
+-- Return the claims of an earlier, equal request that are still held. Their new lease counts from the repeat, which may
+-- come much later. A job that has to stop by now is not started: it ends with its lease.
 local function claims_held(asked, text)
   local claims, until_text = {}, int(NOW + asked.lease_ms)
   for id, fence in FORMATS.read_attempts(text) do
@@ -222,14 +223,14 @@ local function claims_held(asked, text)
     local held = job and job.status == 'running' and redis.call('HMGET', job_key(id), 'fence', 'cancel_requested_at', 'expired_at')
     if held and held[1] == fence and not held[2] and not held[3] then
       lease(id, asked.worker, fence, asked.lease_ms, until_text)
-      job.attempts = job.attempts - 1 -- as it was before this one
+      job.attempts = job.attempts - 1 -- as before this attempt
       claims[#claims + 1] = ROWS.of_claim(ROWS.complete(job), fence)
     end
   end
   return claims
 end
 
--- Keep a request that found nothing: until `park_ms` have passed, who makes work wakes its worker.
+-- Park a request that found nothing. Until `park_ms` have passed, new work wakes its worker.
 local function park(asked, key)
   local worker, inbox, park_ms = asked.worker, asked.inbox, asked.park_ms
   redis.call('HSET', key, 'request', asked.request, 'inbox', inbox, 'claims', '', 'parked', asked.queues)
@@ -245,17 +246,17 @@ local function park(asked, key)
   end
 end
 
--- The record of a worker's last request. A worker has another sequence of requests, with one more of them under way, where
--- its incarnation ends in `~2`.
+-- Return the record of a worker's last request. A worker may have one more request under way: its incarnation ends in
+-- `~2`, and that sequence has a record of its own.
 local function last_request(asked)
   local key = P .. 'worker:' .. asked.worker .. ':claim' .. (string.match(asked.request, '~%d') or '')
   local row = redis.call('HMGET', key, 'request', 'claims', 'parked', 'inbox')
   return { key = key, request = row[1], claims = row[2] or '', parked = row[3] or '', inbox = row[4] }
 end
 
--- End a request whose answer can't be delivered, or that is no longer wanted: it is parked no longer, and what it has got
--- is given back, the attempts refunded. It may have been woken for work that it does not take now: another one is. The
--- record of a numbered one is left for a while: older ones stay overtaken.
+-- End a request whose answer cannot be delivered, or that is no longer wanted. It is unparked, its claims are given
+-- back, and the attempts are refunded. It may have been woken for work that it does not take now, so another worker is
+-- woken. The record of a numbered request stays for a while: older requests stay overtaken.
 local function end_request(asked, last)
   if last.parked ~= '' then
     unpark(asked.worker, asked.queues)
@@ -275,7 +276,7 @@ local function end_request(asked, last)
 end
 
 local function answer_again(asked, last)
-  redis.call('HSET', last.key, 'inbox', '') -- two answers bring these claims now: neither is taken back
+  redis.call('HSET', last.key, 'inbox', '') -- two answers carry these claims now, so neither takes them back
   redis.call('PEXPIRE', last.key, int(2 * tonumber(asked.lease_ms)))
   local claims = claims_held(asked, last.claims)
   flush()
@@ -303,12 +304,12 @@ local function answer_new(asked, key)
   return 'EMPTY', claims, CLAIMS.next_due_ms()
 end
 
--- Answer a claim request once: a repeat gets the same claims, an older one that was overtaken gets none. `asked`: see the
--- arguments of attempt_claim.
+-- Answer a claim request once. A repeat gets the same claims; an older request that was overtaken gets none.
+-- `asked` has the arguments of attempt_claim.
 --
--- A request that got nothing is not answered yet: it may be made again, or parked for `park_ms` (0: it is not). Its record
--- names the inbox through which it was made: a limit of 0 ends it only if nobody else has made it since.
--- Returns a status word, the claims, and the ms until the next job is due (-1: none).
+-- A request that got nothing is not answered yet: it may be repeated, or parked for `park_ms` (0: not parked). Its
+-- record names the inbox through which it came. A limit of 0 ends the request only if it has not come through another
+-- inbox since. Returns a status word, the claims, and the ms until the next job is due (-1: none).
 function CLAIMS.answer(asked)
   local last = last_request(asked)
   if asked.limit == 0 then

@@ -1,10 +1,10 @@
--- concurrency: let jobs of a concurrency key go into the lists of their queues (see slots), as slots get free.
+-- concurrency: admit jobs with a concurrency key to the lists of their queues (see slots) as slots become free.
 -- uses: formats slots
 --
--- After each call that has changed something of a key, the first jobs in each line are let go, as many as slots are free.
--- That is bounded: so many queues and jobs in one call. What is left then is `refill <key>` in `due`, so that whoever
--- claims next goes on; `rest` counts the queues that have not been looked at. Where no slot is free nothing is to be done
--- until one gets free, by a call that has changed something of the key; slots that were lost are found by maintain_repair.
+-- After each call that changes something of a key, the first jobs in each queue are admitted, as many as slots are
+-- free. A call visits a limited number of queues and admits a limited number of jobs. If it leaves some, `refill <key>`
+-- in `due` makes the next claim continue; `rest` counts the queues that have not been visited. If no slot is free,
+-- nothing happens until a call that changes something of the key frees one. maintain_repair finds slots that were lost.
 
 do
 
@@ -13,7 +13,7 @@ local SUSPECTS = 3
 local to_visit, to_let_go = 64, 500 -- queues and jobs, in one call
 local key_of, waiting_of, first_let_go = SLOTS.key_of, SLOTS.waiting_of, SLOTS.first_let_go
 
--- Slots of jobs that do not run (a key was damaged, or deleted by hand) are free; the oldest are looked at.
+-- Free the slots of jobs that do not run (a key was damaged, or deleted by hand). Only the oldest slots are checked.
 local function free_stale(name)
   local freed = 0
   for _, id in ipairs(redis.call('ZRANGE', key_of(name) .. RUNNING, '0', int(SUSPECTS - 1))) do
@@ -25,7 +25,8 @@ local function free_stale(name)
   return freed
 end
 
--- Put jobs into the lists of their queue. Who has waited goes to the head, who is new to the tail; `let_go` is in order.
+-- Put jobs into the lists of their queue. Jobs that have waited go to the head, new
+-- ones to the tail. `let_go` is in order.
 local function put_into_lists(queue, let_go)
   for i = 1, #let_go do
     if SLOTS.arrived[let_go[i].id] then
@@ -43,7 +44,8 @@ local function put_into_lists(queue, let_go)
   end
 end
 
--- Let the first ones go, until those in the list are the next `free` ones. Returns whether some are held that should not be.
+-- Admit the first jobs until the next `free` jobs are in the list. Returns whether
+-- jobs are still held that should not be.
 local function let_go_in(name, queue, free)
   local waiting, most = waiting_of(name, queue), math.min(free, SLOTS.WINDOW)
   local number = math.min(most, to_let_go)
@@ -56,7 +58,7 @@ local function let_go_in(name, queue, free)
       before = #let_go + redis.call('ZCOUNT', waiting, '(' .. int(-place), '(0')
     end
     if before >= most then
-      first_let_go(name, queue, '(0', '-inf') -- if it is gone, there is room at the next look
+      first_let_go(name, queue, '(0', '-inf') -- if that job is gone, the next visit finds the room
       break
     end
     scores[#scores + 1], scores[#scores + 2] = int(-place), id
@@ -71,7 +73,7 @@ local function let_go_in(name, queue, free)
   return number < most and #let_go == number and #held > 2 * number
 end
 
--- The queues to look at now; `rest` becomes how many others are to be looked at then, -1: all.
+-- Return the queues to visit now. Sets `rest` to the number of other queues that are still to be visited; -1: all.
 local function queues_to_visit(name, changed)
   local key, about = key_of(name), SLOTS.about_key(name)
   local queues = redis.call('ZRANGE', key .. QUEUES, '0', int(to_visit))
@@ -92,7 +94,7 @@ local function queues_to_visit(name, changed)
   return queues
 end
 
--- Let jobs go in all queues. Returns whether there are more to let go, in another call.
+-- Admit jobs in all queues. Returns whether another call has to admit more.
 local function let_go_in_all(name, next_queue, changed)
   local free, about = SLOTS.free_slots(name), SLOTS.about_key(name)
   if free <= 0 then
@@ -103,7 +105,7 @@ local function let_go_in_all(name, next_queue, changed)
   end
   if to_visit <= 0 then
     about.rest = -1
-    hints[next_queue] = true -- who is woken goes on
+    hints[next_queue] = true -- the woken worker continues
     return true
   end
   for _, queue in ipairs(queues_to_visit(name, changed)) do
@@ -114,7 +116,7 @@ local function let_go_in_all(name, next_queue, changed)
   return about.rest ~= 0
 end
 
--- Have as many jobs in the lists as there are slots. What is too much for one call, the next one goes on with.
+-- Admit as many jobs as there are slots. If that is too much for one call, the next call continues.
 local function let_go(name, changed)
   local key = key_of(name)
   local next_queue = redis.call('ZRANGE', key .. QUEUES, '0', '0')[1]
@@ -143,13 +145,14 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return true
 end
 
--- Have a key looked at once more.
+-- Visit a key again.
 function SLOTS.look_again(name)
   index(P .. 'due', FORMATS.timer('refill', name), false)
   SLOTS.touched[name] = SLOTS.touched[name] or 'on'
 end
 
--- Jobs of a queue that wait for a slot. A key is in the set only as long as it has some: so many keys are enough.
+-- Return jobs of a queue that wait for a slot. A key is in the set only while it
+-- has such jobs, so `number` keys suffice.
 function SLOTS.waiting_in(queue, number)
   local ids = {}
   for _, name in ipairs(redis.call('ZRANGE', SLOTS.keys_in(queue), '0', int(number - 1))) do

@@ -1,24 +1,25 @@
--- conflicts: what becomes of a submission whose unique keys other jobs hold. All is looked up before anything is written.
+-- conflicts: decide about a submission whose unique keys other jobs hold. It reads
+-- everything before anything is written.
 -- uses: unique
 --
--- returned:<first id> (HASH, with a TTL): the jobs of a submission that were not stored → who held their keys.
+-- returned:<first id> (HASH, with a TTL): job of a submission that was not stored → the job that held its key.
 
 local CONFLICTS = {}
 
 do
 
-local RETURNED_MS, RETURNED_UNKEYED_MS = 86400000, 600000 -- as long as an Idempotency-Key; without: as a call may be repeated
+local RETURNED_MS, RETURNED_UNKEYED_MS = 86400000, 600000 -- TTL with an Idempotency-Key, and without
 
 local function waits(job)
   return job.status == 'pending' or job.status == 'scheduled' or job.status == 'blocked'
 end
 
--- Find out what is to be done with each job. `here` is the batch that they are staged for, '' for none; `is_replaceable`
--- tells whether a job that waits may be replaced in this call.
+-- Decide what to do with each job. `here` is the batch for which the jobs are staged, '' for none. `is_replaceable`
+-- returns whether this call may replace a waiting job.
 --
--- Returns a plan: `kept`, the jobs to be stored; `returned`, id → the job that holds its key instead; `replaced`, who is
--- replaced and by whom, in the order of the submission; `keys`, key → the job that takes it. Or nil and {"HELD", id of the
--- holder, key}.
+-- Returns a plan. `kept`: the jobs to store; `returned`: id → the job that holds its key instead; `replaced`: the jobs
+-- to replace, each with its replacement, in the order of the submission; `keys`: key → the job that takes it. If the
+-- submission is refused, returns nil and {"HELD", id of the holder, key}.
 function CONFLICTS.meet_holders(jobs, workflow, here, is_replaceable)
   local plan = { kept = {}, returned = {}, replaced = {}, keys = {} }
   for _, job in ipairs(jobs) do
@@ -45,7 +46,7 @@ function CONFLICTS.meet_holders(jobs, workflow, here, is_replaceable)
   return plan
 end
 
--- Note which jobs were not stored, for who asks again. Returns whether there are any.
+-- Record which jobs were not stored, for a repeat of the call. Returns whether there are any.
 function CONFLICTS.note_returned(plan, first, idempotency)
   local pairs_of = {}
   for id, holder in pairs(plan.returned) do
@@ -63,7 +64,7 @@ function CONFLICTS.was_returned(first)
   return redis.call('EXISTS', P .. 'returned:' .. first) == 1
 end
 
--- Have each key name the job that takes it; one that is skipped from the beginning needs none.
+-- Make each key name the job that takes it. A job that is skipped from the beginning needs no key.
 function CONFLICTS.take_keys(plan)
   for _, job in pairs(plan.keys) do
     if not job.broken then

@@ -1,7 +1,7 @@
--- core: what every transition needs — prefix, clock, reading a job, and the bookkeeping that is written once per call.
+-- core: key prefix, clock, reading a job, and the changes of shared keys that are written once per call.
 --
--- A script changes job hashes at once, and collects what goes into shared keys (counts, indexes, lists, events)
--- until `flush`: one command per key and call instead of one per job.
+-- A script changes job hashes at once. It collects changes of shared keys (counts, indexes, lists, events) until
+-- `flush`: one command per key and call instead of one per job.
 
 local P = string.sub(KEYS[1], 1, -5) -- KEYS[1] is <prefix>meta
 local TIME = redis.call('TIME')
@@ -10,11 +10,11 @@ local NOW = tonumber(TIME[1]) * 1000 + math.floor(tonumber(TIME[2]) / 1000)
 local TERMINAL = { done = true, failed = true, cancelled = true, skipped = true }
 local INDEXED = { blocked = true, done = true, failed = true, cancelled = true, skipped = true }
 local WAITING = { pending = true, scheduled = true, blocked = true, reserved = true } -- fields of a queue: see limits
--- What most transitions need of a job is read at once, the rest when it is asked for.
+-- These fields of a job are read at once. The others are read on first use: see JOB.
 local FIRST = { 'status', 'fence', 'queue', 'workflow', 'children', 'batch', 'cancel_requested_at', 'reason', 'hooks' }
--- Fields that all tasks of an array have in common.
+-- Fields that all tasks of an array share.
 local SHARED = { max_attempts = true, timeout_ms = true, retry = true, depends_on = true, created_at = true, name = true, tags = true }
-local NUMBERS = { -- field → its value where the hash has none
+local NUMBERS = { -- field → its default
   attempts = 0, max_attempts = 3, run = 1, broken = 0, run_at = false, edge_cursor = false, timeout_ms = false,
   started_at = false, deadline_at = false, expires_at = false, expired_at = false,
 }
@@ -26,13 +26,13 @@ end
 
 local NOW_TEXT = string.format('%.0f', NOW)
 local JOB_PREFIX = P .. 'job:'
-local WORKER_SHOWN_MS = 3600000 -- a worker that has been silent for so long is forgotten
+local WORKER_SHOWN_MS = 3600000 -- a worker that has been silent for this long is forgotten
 
 local function job_key(id)
   return JOB_PREFIX .. id
 end
 
-local queue_keys, queue_of = {}, {} -- name → key, and the other way
+local queue_keys, queue_of = {}, {} -- name → key; key → name
 
 local function queue_key(queue)
   local key = queue_keys[queue]
@@ -43,12 +43,12 @@ local function queue_key(queue)
   return key
 end
 
--- The other fields are read when they are first asked for: as they are then, also by this script's own writes.
+-- The other fields are read on first use. The value is the one at that moment, this script's own writes included.
 local JOB = {}
 
 function JOB.__index(job, name)
   local value = redis.call('HGET', JOB_PREFIX .. job.id, name)
-  if not value and SHARED[name] and job.hooks and job.array then -- a task: its array says it
+  if not value and SHARED[name] and job.hooks and job.array then -- a task: read its array
     value = redis.call('HGET', JOB_PREFIX .. job.array, name)
   end
   if NUMBERS[name] ~= nil then
@@ -60,7 +60,7 @@ function JOB.__index(job, name)
   return value
 end
 
--- Read a job; nil when there is none (or its key is broken: the rest of a batch goes on).
+-- Read a job; nil if there is none, or if its key is damaged: the rest of a batch continues.
 local function read(id)
   local row = redis.pcall('HMGET', job_key(id), unpack(FIRST))
   if not row[1] then
@@ -80,17 +80,17 @@ local function read(id)
   }, JOB)
 end
 
--- A broken key of one job spares the others: the job is noted, and passed over; an entry without an id is passed over.
+-- Record a job with a damaged key and skip it; the others are handled. An entry without an id is only skipped.
 local function quarantine(id)
   return id and redis.pcall('SADD', P .. 'quarantine', id)
 end
 
--- A submission in chunks is not visible before it is open.
+-- Whether other jobs may see a job. A submission in chunks is invisible until it is open.
 local function visible(job)
   return job and (not job.batch or redis.call('HGET', P .. 'batch:' .. job.batch, 'state') == 'open')
 end
 
-local meta -- what every claim reads: the last fence, and the queues that have a gate
+local meta -- what every claim reads: the last fence, and the queues with a gate
 
 local function meta_now()
   if not meta then
@@ -109,10 +109,10 @@ local function is_gated(queue)
 end
 
 local counts = {} -- hash key → field → change
-local indexes = {} -- zset key → member → score (a number, or digits), or false to remove
-local pushes, fronts = {}, {} -- list key → ids, at the tail; at the head
+local indexes = {} -- zset key → member → score (a number or digits), or false to remove
+local pushes, fronts = {}, {} -- list key → ids to add at the tail; at the head
 local hints, keys_gone = {}, {} -- queue → true; keys to delete
-local moves, kept_back = {}, {} -- new status → ids; id → true: it becomes pending, but enters no list (see slots)
+local moves, kept_back = {}, {} -- new status → ids; id → true: pending, but in no list (see slots)
 local soonest_queue, soonest_at -- the earliest job that became scheduled in this call
 
 local function count(key, field, change)
@@ -134,7 +134,7 @@ local function index(key, member, score)
   members[member] = score
 end
 
--- Put the job into the indexes of a status, of its queue and of all queues, or (`score` is false) take it out of them.
+-- Add the job to the indexes of a status (its queue's and the global one), or remove it if `score` is false.
 local function index_status(job, status, score)
   index(queue_key(job.queue) .. ':' .. status, job.id, score)
   index(P .. 'jobs:' .. status, job.id, score)
@@ -146,7 +146,7 @@ local function append(lists, key, id)
   list[#list + 1] = id
 end
 
--- Take the job out of the index of its status. A pending id stays in its list: the claim drops it.
+-- Remove the job from the index of its status. A pending id stays in its list: the claim drops it.
 local function leave(job)
   if job.batch then
     return -- not admitted yet: it is in no index
@@ -163,7 +163,7 @@ local function leave(job)
   end
 end
 
--- Put the job into the index of a status. The caller writes the hash.
+-- Add the job to the index of a status. The caller writes the hash.
 local function enter(job, to, at_front)
   job.status = to
   count_job(job, to, 1)
@@ -175,20 +175,20 @@ local function enter(job, to, at_front)
     if not soonest_at or job.run_at < soonest_at then
       soonest_queue, soonest_at = job.queue, job.run_at
     end
-  elseif not kept_back[job.id] then -- it is pending: claims start jobs by themselves
+  elseif not kept_back[job.id] then -- it is pending: claims start jobs without `enter`
     append(at_front and fronts or pushes, queue_key(job.queue) .. ':pending:' .. job.priority, job.id)
     hints[job.queue] = true
   end
 end
 
--- What few jobs need beyond the indexes stands as words in their field `hooks`. A part has a function for its word in HOOKS:
--- it is called with the job, what it is now and what it becomes, and may return what it becomes instead. They run in this
--- order: what may end a job, or keep it blocked, comes before what would set its timers or have it wait for a slot.
+-- A job's field `hooks` names the rare features that it uses. HOOKS has a function per word: it gets the job, its
+-- status and its next status, and may return another next status. ORDER is their order: hooks that may end a job or
+-- keep it blocked run before hooks that set timers or wait for a slot.
 local ORDER = { 'unique', 'workflow', 'timers', 'array', 'task', 'concurrency' }
 local HOOKS = {}
-local AFTER_FLUSH = {} -- functions that are called when all is written; one that has moved more returns true
+local AFTER_FLUSH = {} -- called after all is written; each returns true if it moved more jobs
 
--- Whether a word is among a job's hooks; none is part of another one.
+-- Whether a job has a hook. No word is part of another word.
 local function has_hook(hooks, word)
   return hooks and string.find(hooks, word, 1, true)
 end
@@ -202,7 +202,7 @@ local function call_hooks(job, from, to)
   return to
 end
 
--- Enter as a new job.
+-- Enter a new job.
 local function arrive(job, status)
   enter(job, job.hooks and call_hooks(job, nil, status) or status)
 end
@@ -213,12 +213,12 @@ local function move(job, to, at_front)
   enter(job, to, at_front)
 end
 
--- The state in which a job without open dependencies starts.
+-- Return the first status of a job without open dependencies.
 local function ready_state(job)
   return job.run_at and job.run_at > NOW and 'scheduled' or 'pending'
 end
 
--- A worker that found nothing has parked its claim request (see claims). `queues`: where.
+-- Unpark the claim request of a worker (see claims). `queues` are the queues in which it is parked.
 local function unpark(worker, queues)
   redis.call('HSET', P .. 'worker:' .. worker .. ':claim', 'parked', '')
   for queue in string.gmatch(queues, '%S+') do
@@ -226,9 +226,9 @@ local function unpark(worker, queues)
   end
 end
 
-local LOOKS = 10 -- so many of those whose record is gone or damaged are dropped in one call
+local LOOKS = 10 -- most waiters with a missing or damaged record that one call drops
 
--- Wake the worker that has waited longest at a queue; returns how many its inbox holds. Who leaves work behind hints again.
+-- Wake the longest waiter of a queue; returns its inbox's length. A call that leaves work hints again.
 local function hint(queue)
   local set = queue_key(queue) .. ':parked'
   local parked = redis.pcall('ZRANGEBYSCORE', set, NOW_TEXT, '+inf', 'LIMIT', '0', int(LOOKS))
@@ -247,8 +247,8 @@ end
 
 local PIECE = 1000 -- most arguments of one command
 
--- Write a list of any length in pieces: beyond 8,000 `unpack` raises, and what is behind it would be lost. What a damaged
--- key does not take is noted, the rest is written. `step`: arguments per member; the last of them is the member.
+-- Write a list in pieces: beyond 8,000 items `unpack` raises and the rest would be lost. Members that a damaged key
+-- rejects are quarantined. `step`: arguments per member; the last of them is the member.
 local function write_all(command, key, list, step)
   for first = 1, #list, PIECE do
     local last = math.min(first + PIECE - 1, #list)
@@ -272,7 +272,7 @@ local function flush_index(key, members)
   write_all('ZADD', key, adds, 2)
 end
 
--- A worker whose timer is set to a later due time has to look again.
+-- Wake a worker if its timer is set to a later due time.
 local function hint_sooner()
   if soonest_at then
     local first = redis.pcall('ZRANGE', P .. 'due', '0', '0', 'WITHSCORES')
@@ -283,13 +283,13 @@ local function hint_sooner()
   end
 end
 
--- Write the counts; `waiting` in meta is how many jobs wait in all queues. One that is damaged holds up nobody (see doctor).
+-- Write the counts, and `waiting` in meta: how many jobs wait in all queues. A damaged count is skipped (see doctor).
 local function flush_counts()
   local waiting = 0
   for key, fields in pairs(counts) do
     local of_queue = queue_of[key]
     if of_queue and (fields.running or 0) < 0 and is_gated(of_queue) then
-      hints[of_queue] = true -- somebody may wait in front of its gate
+      hints[of_queue] = true -- a job may wait at its gate
     end
     for field, change in pairs(fields) do
       if change ~= 0 then
@@ -298,7 +298,7 @@ local function flush_counts()
           waiting = waiting + change
         end
         if of_queue and field == 'pending' and not (type(now) == 'number' and now > change) then
-          index(P .. 'queues:pending', of_queue, 0) -- those where some waited before are in it
+          index(P .. 'queues:pending', of_queue, 0) -- a queue that had pending jobs before is in it already
         end
       end
     end
@@ -337,7 +337,7 @@ local function write_collected()
   counts, indexes, pushes, fronts, hints, keys_gone, moves = {}, {}, {}, {}, {}, {}, {}
 end
 
--- Write all that was collected. May be called more than once in a script.
+-- Write all collected changes. A script may call it several times.
 local function flush()
   if next(moves) or next(counts) or next(indexes) or next(hints) or next(pushes) or next(fronts) or keys_gone[1] or soonest_at then
     write_collected()

@@ -1,11 +1,11 @@
--- deletion: forget a job that has ended, with all that is stored of it.
+-- deletion: delete an ended job with all its data.
 -- uses: formats
 
 local DELETION = {}
 
 do
 
-local GONE_AT_ONCE = 20 -- entries of `:followers`
+local GONE_AT_ONCE = 20 -- entries of `:followers` dropped per call
 
 function DELETION.unfinished(workflow)
   local counts_now = redis.call('HMGET', P .. 'workflow:' .. workflow, 'size', 'done', 'failed', 'cancelled', 'skipped')
@@ -16,7 +16,7 @@ function DELETION.unfinished(workflow)
   return counts_now[1] and ended < tonumber(counts_now[1])
 end
 
--- A workflow goes with its last job.
+-- Delete a workflow together with its last job.
 local function leave_workflow(workflow)
   local key = P .. 'workflow:' .. workflow
   if redis.call('HINCRBY', key, 'swept', '1') >= tonumber(redis.call('HGET', key, 'size') or 0) then
@@ -24,13 +24,14 @@ local function leave_workflow(workflow)
   end
 end
 
--- Whether its dependents are still to be told of its end, or of that of a task, or to be cancelled with it (see workflows).
+-- Whether a walk still has to visit the job's dependents: for its own end, for the end
+-- of a task, or for a cascading cancel.
 function DELETION.is_walked(job)
   return job.edge_cursor or (job.children or job.hooks) and job.cascade_at
     or has_hook(job.hooks, 'array') and redis.call('EXISTS', P .. 'array:' .. job.id .. ':ended') == 1
 end
 
--- Of a task: the array that is still there, and its place.
+-- Return the array of a task and the task's index, if the array is still stored.
 local function stored_array_of(job)
   local array = job.hooks and job.array
   if array and redis.call('EXISTS', P .. 'array:' .. array) == 1 then
@@ -38,8 +39,8 @@ local function stored_array_of(job)
   end
 end
 
--- Whether arrays are still stored that follow this one: their tasks may be run again, and ask then how its own have ended.
--- Those that are gone leave its list, so that they are looked at once.
+-- Whether arrays that follow this one are still stored. Their tasks may run again, and then need the outcome of its
+-- tasks. Followers that are gone leave the list, so each is checked once.
 function DELETION.has_followers(job)
   local key = has_hook(job.hooks, 'array') and P .. 'array:' .. job.id .. ':followers'
   for _ = 1, key and GONE_AT_ONCE or 0 do
@@ -50,13 +51,13 @@ function DELETION.has_followers(job)
       return true
     end
     redis.call('LPOP', key)
-    redis.call('HDEL', P .. 'array:' .. job.id, 'unfollowed') -- places have moved
+    redis.call('HDEL', P .. 'array:' .. job.id, 'unfollowed') -- positions in the list have moved
   end
   return key and true
 end
 
--- Whether a job is still needed: not all is done with its dependents, its workflow has unfinished jobs, its array may
--- have it run again, or an array follows it.
+-- Whether a job is still needed: a walk has to visit its dependents, its workflow has
+-- unfinished jobs, or its array may run it again.
 function DELETION.is_needed(job)
   return DELETION.is_walked(job) or job.workflow and DELETION.unfinished(job.workflow) or job.status ~= 'done' and stored_array_of(job)
 end
@@ -73,7 +74,7 @@ function DELETION.delete(job)
     gone[#gone + 1] = key .. ':output:' .. attempt.fence
   end
   local array, place = stored_array_of(job)
-  if array and job.status == 'done' then -- else a retry of its array would not know, and run it again
+  if array and job.status == 'done' then -- otherwise a retry of the array would run this task again
     redis.pcall('SETBIT', P .. 'array:' .. array .. ':swept', place, '1')
   end
   redis.call('UNLINK', unpack(gone))

@@ -1,22 +1,22 @@
--- edges: dependencies, level-triggered — a visit brings an edge to what the parent's present status demands.
+-- edges: dependencies, level-triggered. A visit brings an edge to what the parent's present status requires.
 -- uses: formats jobs ends
 --
 -- job:<child>:parents (HASH) has an entry per edge that is not satisfied: the parent's id → `done|failed|finished`
--- while waiting, with a `!` in front when the parent ended otherwise. A job with a broken edge is skipped; when its
--- parent is retried, the edge waits again and the job is re-armed.
+-- while the child waits. A `!` in front means that the parent ended otherwise: the edge is broken. A job with a broken
+-- edge is skipped. If the parent is retried, the edge waits again and the job is re-armed.
 
 local edge_state, skip, propagate
 
 do
 
-local STEP = 100 -- most edges before it is another job's turn
-local searched = 0 -- entries of `parents` that were read for a new cause: as much work as so many edges
+local STEP = 100 -- most edges before another job's turn
+local searched = 0 -- entries of `parents` read to find a new cause, counted as edges
 
 local function satisfies(when, status)
   return when == 'finished' or when == status
 end
 
--- What the parents hash should say of an edge: false (satisfied), `when`, or `!when`.
+-- Return the value of an edge in the parents hash: false (satisfied), `when`, or `!when`.
 function edge_state(parent, when)
   if not TERMINAL[parent.status] then
     return when
@@ -47,7 +47,7 @@ local function release_blocked(job)
   move(job, status)
 end
 
--- Bring a job to the state that its edges demand, after `parent`'s edge has changed.
+-- Bring a job to the state that its edges require, after the edge from `parent` has changed.
 local function settle(job, parent)
   if job.batch then -- its admission settles it
     redis.call('HSET', P .. 'batch:' .. job.batch, 'disturbed', '1')
@@ -65,7 +65,7 @@ local function settle(job, parent)
   end
 end
 
--- `caused_by` names a parent whose edge is broken, the first one as long as it is.
+-- Update `caused_by`: the parent of the first broken edge, until that edge is no longer broken.
 local function blame(child, parent, change)
   local cause = child.broken > 0 and child.caused_by
   if change > 0 and child.broken == 1 then
@@ -87,12 +87,12 @@ local function blame(child, parent, change)
   end
 end
 
--- An array is `blocked` also while its tasks run: it waits for nobody any more.
+-- Whether an array has started. It is also `blocked` while its tasks run, but then waits for no parent.
 local function has_begun(child)
   return has_hook(child.hooks, 'array') and redis.call('HGET', P .. 'array:' .. child.id, 'started')
 end
 
--- A job that was cancelled, or failed by its deadline, while it waited still has its edges: a retry goes by them.
+-- A job that was cancelled while it waited, or failed by its deadline, keeps its edges: a retry depends on them.
 local GONE = { cancelled = true, failed = true }
 
 local function visit(parent, when, child_id)
@@ -129,7 +129,7 @@ local function visit_edges(id, budget)
   local cursor = parent and parent.edge_cursor
   if not cursor then
     return 1, true
-  elseif is_cascading(parent) then -- it would skip what is to be cancelled
+  elseif is_cascading(parent) then -- visiting the edges would skip jobs that the cascade has to cancel
     return (WALKS.cascade(id, limit)), false
   end
   local edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + limit - 1))
@@ -155,7 +155,7 @@ local function visit_edges(id, budget)
   return done, over
 end
 
--- Make a step of an entry of `propagate`: a walk of some kind, or the edges of a job.
+-- Make one step of an entry of `propagate`: some kind of walk, or the edges of a job.
 local function step(entry, budget)
   local kind, walked = string.match(entry, '^(%a+):(.+)$')
   if kind then
@@ -164,12 +164,12 @@ local function step(entry, budget)
   return visit_edges(entry, budget)
 end
 
--- Visit up to `budget` edges of ended (or retried) jobs, and go on with other walks; returns whether some are left for a
--- further call. After a step an entry goes to the end of the list: however long a walk is, the others need not wait for it.
+-- Visit up to `budget` edges of ended or retried jobs, and continue other walks; returns whether another call has to
+-- continue. After a step, an entry moves to the end of the list, so a long walk does not delay the others.
 function propagate(budget)
   while budget > 0 do -- bound: `budget` falls with each step
     local entry = redis.pcall('LINDEX', P .. 'propagate', '0')
-    if type(entry) ~= 'string' then -- none is left, or the list is damaged
+    if type(entry) ~= 'string' then -- the list is empty or damaged
       return false
     end
     local ok, done, over = pcall(step, entry, budget)

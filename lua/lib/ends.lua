@@ -1,11 +1,11 @@
--- ends: the one path by which every attempt and every job ends.
+-- ends: the single path by which every attempt and every job ends.
 -- uses: formats timers
 
--- Walks by the word in front of their entries in `propagate` (see edges): each is called with what stands behind it and a
--- budget; returns how much was done, and whether that was all.
+-- Walks by the word in front of their entries in `propagate` (see edges). Each function gets the rest of the entry and
+-- a budget. It returns how much it did, and whether the walk is finished.
 local WALKS = {}
 
--- Have the edges of a job visited again from the first one.
+-- Make the walk visit the edges of a job again, from the first one.
 local function push_propagate(job)
   if not job.children then
     return
@@ -17,15 +17,15 @@ local function push_propagate(job)
   redis.call('HSET', job_key(job.id), 'edge_cursor', '0')
 end
 
--- Whether a cancel is still to go on from a job to its dependents (see workflows).
+-- Whether a cancel still has to continue from a job to its dependents (see workflows).
 local function is_cascading(job)
   return (job.children or job.hooks) and job.cascade_at
 end
 
--- Fields that tell how the last attempt ended.
+-- The fields that describe how the last attempt ended.
 local OUTCOME = { 'reason', 'exit_code', 'signal', 'error', 'caused_by', 'result' }
 
--- Write fields and an outcome; returns the names that it has no value for.
+-- Write fields and an outcome; returns the names of the outcome's empty fields.
 local function write_outcome(key, fields, outcome)
   local clear, last = {}, #fields
   for i = 1, #OUTCOME do
@@ -42,13 +42,13 @@ local function write_outcome(key, fields, outcome)
   return clear
 end
 
--- End a job: record it, free what it held, and have its dependents visited.
+-- End a job: record it, release what it holds, and queue a visit of its dependents.
 --
--- `outcome.fence` is kept only where an attempt's own result was accepted: its repeat is then answered from here.
+-- `outcome.fence` is kept only if an attempt's own result was accepted. A repeat of that result is answered from it.
 local function end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
-  if job.batch then -- not admitted: its hooks have not heard of it, and would not know it in a further run
+  if job.batch then -- not admitted: its hooks have not been called, but a rerun expects that
     call_hooks(job, nil, 'blocked')
   end
   local fields = { 'status', status, 'finished_at', NOW_TEXT }
@@ -73,7 +73,7 @@ local function end_job(job, status, outcome)
   push_propagate(job)
 end
 
--- Give a failed or lost attempt's job back: at once, or after `delay_ms`.
+-- Requeue the job of a failed or lost attempt: at once, or after `delay_ms`.
 local function requeue(job, delay_ms, outcome)
   local key = job_key(job.id)
   local status = delay_ms and 'scheduled' or 'pending'
@@ -100,15 +100,15 @@ end
 
 -- Decide what an ended attempt means for its job: done, another attempt, or the end. Returns the new status.
 --
--- After an accepted cancel every end is `cancelled`, after a missed deadline `failed`. A lost attempt goes back at once, a
--- failed one after `delay_ms`, unless `outcome.final` says that another attempt is of no use.
+-- After an accepted cancel every end is `cancelled`; after a missed deadline it is `failed`. A lost attempt is requeued
+-- at once, a failed one after `delay_ms`. `outcome.final` rules out another attempt.
 local function conclude(job, outcome, delay_ms)
   if job.cancel_requested_at then
     outcome.reason = 'cancelled'
     end_job(job, 'cancelled', outcome)
   elseif TIMERS.expired_at(job) then
     local error = outcome.error or ''
-    if outcome.reason == 'cancelled' then -- the first line says that its worker was asked to stop it
+    if outcome.reason == 'cancelled' then -- the first line only reports that its worker was asked to stop it
       error = string.match(error, '\n(.*)$') or ''
     end
     outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (error ~= '' and '\n' .. error or '')
@@ -125,8 +125,8 @@ end
 
 local REFUNDS = 10
 
--- Give a running attempt's job back unfinished, at the head of its list; the attempt is refunded. Returns its status,
--- nil if somebody else has the lease.
+-- Give back the job of a running attempt, unfinished, to the head of its list, and refund the attempt (up to REFUNDS
+-- times). Returns the job's status, or nil if this attempt no longer holds the lease.
 local function give_back(id, fence)
   local job = read(id)
   if not job or job.status ~= 'running' or job.fence ~= fence then
@@ -145,10 +145,10 @@ local function give_back(id, fence)
   return 'pending'
 end
 
-local SHORT_LIST, SHORT_LIST_OF_MANY = 10000, 100 -- one job leaves it alone, or many do in one call
+local SHORT_LIST, SHORT_LIST_OF_MANY = 10000, 100 -- longest lists that are searched: for one job; for many
 
--- Take a pending job out of its list. In a long one the id stays and the claim drops it; a short one is kept clean: should the
--- job wait there once more, it would have its old place.
+-- Remove a pending job from its list. In a long list the id stays, and the claim drops it. In a short list it is
+-- removed: otherwise the job would get its old position back if it became pending again.
 local function leave_list(job, longest)
   local list = queue_key(job.queue) .. ':pending:' .. job.priority
   local new = pushes[list] or {}
@@ -162,8 +162,9 @@ local function leave_list(job, longest)
   end
 end
 
--- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by`: why, where that is not
--- the job's own cancel: `error`, and of jobs that are cancelled together `caused_by` and `with` (see workflows).
+-- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by` gives
+-- the reason if the job itself was not cancelled: `error`, and for jobs that are cancelled together
+-- `caused_by` and `with` (see workflows).
 local function cancel(job, by)
   if job.status == 'running' then
     if not job.cancel_requested_at then
@@ -186,11 +187,11 @@ local function cancel(job, by)
   return false
 end
 
--- Start a new run of a job that has ended.
+-- Start a new run of an ended job.
 local function start_again(job)
   local key = job_key(job.id)
   local fields = { 'run', int(job.run + 1), 'attempts', '0' }
-  if job.fence then -- a late repeat of the last result is still answered
+  if job.fence then -- a late repeat of the last result still gets its answer
     for _, value in ipairs({ 'ended_fence', job.fence, 'ended_as', job.status }) do
       fields[#fields + 1] = value
     end

@@ -1,14 +1,15 @@
--- expiry: what becomes of a job whose time has run out (see timers).
+-- expiry: handle a job whose time has run out (see timers).
 -- uses: formats timers ends arrays
 --
--- Not started by `expires`: cancelled. Not ended by its deadline: failed, or stopped like a cancelled one if it runs, and
--- failed then. Both with the reason `expired`. The moments in the hash decide, not the members of `due`.
+-- A job that has not started by `expires` is cancelled. A job that has not ended by its deadline fails; if
+-- it is running, it is first stopped like a cancelled one. Both get the reason `expired`. The times in the
+-- hash decide, not the members of `due`.
 
-local EXPIRY = { ended_here = false } -- whether a job has ended: its dependents are to be visited
+local EXPIRY = { ended_here = false } -- true if a job has ended: its dependents have to be visited
 
 do
 
--- End a job that waits. How its last attempt ended stays.
+-- End a waiting job. The result of its last attempt stays.
 local function expire_waiting(job, status, what)
   local last = redis.call('HMGET', job_key(job.id), 'exit_code', 'signal', 'error')
   if job.status == 'pending' then
@@ -27,7 +28,7 @@ local function stop_running(job)
   end
 end
 
--- The deadline of an array is that of the whole; `expires` is about the start of its first task.
+-- The deadline of an array applies to the whole array; `expires` applies to the start of its first task.
 local function ring_array(kind, head)
   if kind == 'deadline' and not head.expired_at then
     redis.call('HSET', job_key(head.id), 'expired_at', NOW_TEXT)
@@ -60,7 +61,7 @@ local function ring(kind, id)
   end
 end
 
--- Act on a timer that has come, a member of `due`.
+-- Handle a timer that has fired, a member of `due`.
 function EXPIRY.ring(kind, id)
   if not pcall(ring, kind, id) then
     quarantine(id)
@@ -68,8 +69,8 @@ function EXPIRY.ring(kind, id)
   end
 end
 
--- Whether a pending job may still start; if not, it ends here. Its timer may have come a moment ago, or have to wait for
--- those before it.
+-- Whether a pending job may still start; if not, it ends here. Its timer may have become due a moment ago,
+-- or may still wait for earlier timers.
 function EXPIRY.in_time(id, hooks)
   if not has_hook(hooks, 'timers') then
     return true

@@ -1,25 +1,25 @@
--- follows: arrays whose tasks follow those of another array, each the one of its index (`matching`).
+-- follows: arrays whose tasks follow the tasks of another array with the same index (`matching`).
 -- uses: timers ends arrays
 --
--- array:<array>:followers (LIST) has the id of each. The end of a task is only noted: its place goes into
--- `:ended` (LIST), where `*` stands for all places. As long as there are some, `follow:<array>` stands in `propagate`, and
--- whoever visits edges goes on with it: the first place is brought before one follower after the other; `follow_at` in
--- array:<array> is the next one. What a follower's task becomes is judged by how the followed one stands at that moment,
--- so a visit may be repeated. A follower that starts when tasks have ended goes over them by its own `walk` (see array_advance).
+-- array:<array>:followers (LIST) has the ids of the followers. The end of a task is only recorded: its index goes to
+-- `:ended` (LIST), where `*` means all indexes. While this list has entries, `follow:<array>` is in `propagate`, and
+-- the walk handles them: it applies the first index to one follower after the other. `follow_at` in array:<array> is
+-- the position of the next follower. The followed task's present status decides about a follower's task, so a visit may
+-- be repeated. A follower that starts after tasks have ended visits them by its own `walk` (see array_advance).
 
 do
 
-local STEP, COST = 100, 5 -- a visit makes a task: it is as much work as so many edges
-local is_followed, followed_arrays = {}, {} -- in this call: array → whether it is; array → how it stands
+local STEP, COST = 100, 5 -- a visit creates a task, which costs as much as this many edges
+local is_followed, followed_arrays = {}, {} -- in this call: array → whether it is followed; array → its data
 
 function FOLLOWS.register(array, follower)
-  if read(array) then -- else it was deleted while the follower's submission was still staged
+  if read(array) then -- otherwise it was deleted while the follower's submission was staged
     is_followed[array] = true
     redis.call('RPUSH', array_key(array) .. ':followers', follower)
   end
 end
 
--- Some followers of an array.
+-- Return up to `number` followers of an array, from position `from` on.
 function FOLLOWS.some(array, from, number)
   return redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
 end
@@ -31,7 +31,7 @@ local function has_followers_now(array)
   return is_followed[array]
 end
 
--- Note that a task has ended, by its place, or `*`: all that are not made.
+-- Record that a task has ended, by its index; `*` stands for all tasks that are not created.
 function FOLLOWS.note(array, place)
   if has_followers_now(array) and redis.pcall('RPUSH', array_key(array) .. ':ended', place) == 1 then
     redis.pcall('RPUSH', P .. 'propagate', 'follow:' .. array)
@@ -39,12 +39,12 @@ function FOLLOWS.note(array, place)
 end
 
 function FOLLOWS.note_task(task)
-  if has_followers_now(task.array) then -- else its index need not be read
+  if has_followers_now(task.array) then -- otherwise its index need not be read
     FOLLOWS.note(task.array, task.index)
   end
 end
 
--- An array as far as those that follow it ask; what is read of it may be as it was when this call began.
+-- Return the array's job and row. They may be as old as the start of this call.
 local function about(array)
   if not followed_arrays[array] then
     followed_arrays[array] = { head = read(array), row = array_row(array) }
@@ -52,11 +52,11 @@ local function about(array)
   return followed_arrays[array]
 end
 
--- How a task that is followed stands: its status, nil if it is not made yet.
+-- Return the status of a followed task, nil if it is not created yet.
 local function status_of(array, place)
   local other = about(array)
   if not other.head then
-    return 'cancelled' -- it was deleted
+    return 'cancelled' -- the array was deleted
   end
   local task = read(task_id(other.head, place))
   if task then
@@ -67,7 +67,7 @@ local function status_of(array, place)
   return was_done(array, place) and 'done' or gone and 'cancelled' or nil
 end
 
--- Bring a task to what the end of the one that it follows demands: it starts, or is skipped.
+-- Apply the end of a task to the task that follows it: start it or skip it.
 local function follow(follower, place, status)
   local head = read(follower)
   if not head or head.cancel_requested_at or TIMERS.expired_at(head) then
@@ -95,8 +95,8 @@ local function follow(follower, place, status)
   end
 end
 
--- Have each task of a follower brought to what the one that it follows demands; what it is being told to do goes first. A
--- retry does not go once more to the tasks that it has come past: `retried`.
+-- Visit all tasks of a follower and bring each to what its followed task requires. A `cancel` walk has priority.
+-- `retried` keeps the index up to which a retry has come, so that the retry visits no task twice.
 function FOLLOWS.all(follower)
   local what, place, retried = unpack(redis.call('HMGET', array_key(follower), 'walk', 'walk_at', 'retried'))
   if what == 'retry' then
@@ -109,7 +109,7 @@ function FOLLOWS.all(follower)
   work_on_array(follower)
 end
 
--- An array starts that follows another one: it goes over what has ended by now.
+-- Start an array that follows another one: visit the tasks that have ended by now.
 function FOLLOWS.start(head)
   local followed = head.array_follows
   local ended, new = array_row(followed).ended, counts[array_key(followed)] or {}
@@ -121,7 +121,7 @@ function FOLLOWS.start(head)
   end
 end
 
--- Whether an array that follows another one waits for nobody: all tasks of that have ended, and nobody is to be told of it.
+-- Whether a follower waits in vain: the followed array has ended, and no end of its tasks is left to apply.
 function FOLLOWS.has_forgotten(row)
   local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
     and row.ended < row.size and row.follows
@@ -129,7 +129,7 @@ function FOLLOWS.has_forgotten(row)
   return followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1))
 end
 
--- Do for a task what has happened to the one that it follows.
+-- Apply to a task what has happened to the task that it follows.
 function FOLLOWS.catch_up(head, row, place)
   local status = status_of(row.follows, place)
   if status and TERMINAL[status] then
@@ -137,7 +137,7 @@ function FOLLOWS.catch_up(head, row, place)
   end
 end
 
--- Bring the end of a place before a follower.
+-- Apply the end of an index to a follower.
 local function tell(follower, place, status)
   if place ~= '*' then
     follow(follower, tonumber(place), status)
@@ -151,13 +151,13 @@ local function is_still_ended(array, place)
   return TERMINAL[status or ''] and status
 end
 
--- Tell the next followers of an array what has ended; returns how much was done, and whether that was all.
+-- Apply ended tasks to the next followers of an array; returns how much was done, and whether that was all.
 function WALKS.follow(array, budget)
   local key, most = array_key(array), math.max(1, math.floor(math.min(budget, STEP) / COST))
   local left = most
   followed_arrays[array] = nil
   local head = about(array).head
-  if head and is_cascading(head) then -- it would skip what is to be cancelled
+  if head and is_cascading(head) then -- visiting them would skip jobs that the cascade has to cancel
     return (WALKS.cascade(array, budget)), false
   end
   while left > 0 do -- bound: `left` falls with each turn

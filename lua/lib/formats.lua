@@ -1,20 +1,21 @@
--- formats: texts that Python and Lua share: for each format, the functions that write and read it.
+-- formats: texts that Python and Lua share. Each format has a function that writes it and one that reads it.
 --
--- workron/redis/formats.py has the twins, and tests/unit/test_formats.py has what one writes read by the other. What reads
--- returns nil for a text that is missing or damaged.
+-- workron/redis/formats.py has the twins. tests/unit/test_formats.py reads with one language what the other one writes.
+-- A reading function returns nil for a missing or damaged text.
 
 local FORMATS = {}
 
 do
 
--- A reply of `pcall` that is no text is as one that is missing.
+-- A reply of `pcall` that is not a text counts as missing.
 local function parts_of(text, pattern)
   if type(text) == 'string' then
     return string.match(text, pattern)
   end
 end
 
--- job:<id>:heartbeat: who has the attempt, its fence, when it was last heard of, and for how long that renewed the lease (ms).
+-- job:<id>:heartbeat: the attempt's worker and fence, the time of its last
+-- heartbeat, and the lease that it renewed (ms).
 function FORMATS.heartbeat(worker, fence, at, lease_ms)
   return worker .. ' ' .. fence .. ' ' .. at .. ' ' .. lease_ms
 end
@@ -23,12 +24,12 @@ function FORMATS.read_heartbeat(text)
   return parts_of(text, '^(%S+) (%d+) (%d+) (%d+)$')
 end
 
--- Field `unique`: until when a job holds its key, what becomes of a job that finds it held, for how long (ms), and the key.
+-- Field `unique`: until when a job holds its key, the action on a conflict, the TTL (ms), and the key.
 function FORMATS.read_unique(text)
   return parts_of(text, '^(%a+) (%a+) (%d+) (.+)$')
 end
 
--- unique:<key>: the job that holds it, and its run.
+-- unique:<key>: the job that holds the key, and its run.
 function FORMATS.holder(id, run)
   return id .. ' ' .. run
 end
@@ -37,19 +38,19 @@ function FORMATS.read_holder(text)
   return parts_of(text, '^(%S+) (%d+)$')
 end
 
--- Field `retry`: delay (ms), factor, longest delay (ms) and jitter, `-` where the setting holds; the exit codes that are tried
--- again, and those that never are.
+-- Field `retry`: delay (ms), factor, longest delay (ms) and jitter, each `-` to use the setting; the exit codes that
+-- are retried, and the exit codes that never are.
 function FORMATS.read_retry(text)
   return parts_of(text, '^(%S+) (%S+) (%S+) ([^| ]+)|([^|]*)|([^|]*)$')
 end
 
--- Field `depends_on`: the next edge from a position on: parent, whether it is matching, and the position behind it.
+-- Field `depends_on`, the next edge from a position on: parent, whether it is matching, and the next position.
 function FORMATS.next_edge(text, from)
   local parent, rest, behind = string.match(text or '', '^%s*([^:%s]+)(%S*)()', from)
   return parent, parent and string.sub(rest, -1) == '=', behind
 end
 
--- A member of `due` that is no scheduled job: `deadline` and `expires` of a job, and `refill` of a concurrency key.
+-- A member of `due` that is not a scheduled job: `deadline` and `expires` of a job, `refill` of a concurrency key.
 function FORMATS.timer(kind, name)
   return kind .. ' ' .. name
 end
@@ -58,7 +59,7 @@ function FORMATS.read_timer(text)
   return parts_of(text, '^(%a+) (.+)$')
 end
 
--- job:<id>:children: when the child is satisfied, and its id.
+-- job:<id>:children: the condition of the child's edge, and the child's id.
 function FORMATS.child(when, id)
   return when .. ':' .. id
 end
@@ -67,7 +68,7 @@ function FORMATS.read_child(text)
   return parts_of(text, '^(%a+):(.+)$')
 end
 
--- Attempts: id and fence of each; more of them, such as what a claim has behind these, is left out. To read is to go over them.
+-- Attempts: id and fence of each; further items, which a claim has, are left out. read_attempts returns an iterator.
 function FORMATS.attempts(attempts)
   local parts = {}
   for i, attempt in ipairs(attempts) do
@@ -80,7 +81,7 @@ function FORMATS.read_attempts(text)
   return string.gmatch(text, '(%S+) (%S+)')
 end
 
--- Field `outputs`: of each attempt whose output is stored its fence, and how much it has written (bytes).
+-- Field `outputs`: the fence of each attempt with stored output, and how many bytes the attempt has written.
 function FORMATS.outputs(attempts)
   local parts = {}
   for i, attempt in ipairs(attempts) do
@@ -97,7 +98,7 @@ function FORMATS.read_outputs(text)
   return attempts
 end
 
--- idempotency:<key>: the submission that it stands for: fingerprint, first id, number of jobs, and workflow, '' for none.
+-- idempotency:<key>: fingerprint of the submission, its first id, number of jobs, and workflow ('' for none).
 function FORMATS.entry(fingerprint, first, size, workflow)
   return fingerprint .. ' ' .. first .. ' ' .. size .. ' ' .. (workflow == '' and '-' or workflow)
 end
@@ -107,13 +108,14 @@ function FORMATS.read_entry(text)
   return fingerprint, first, size, workflow ~= '-' and workflow or ''
 end
 
--- An occurrence as a fingerprint: version of its schedule, kind, time (ms), the next time, and key, `-` for none: see schedules.
+-- An occurrence as a fingerprint: the schedule's version, kind, time (ms), next
+-- time, key (`-` for none): see schedules.
 function FORMATS.read_occurrence(text)
   return parts_of(text, '^(%S+) (%S+) (%d+) (%S+) (%S+)$')
 end
 
--- schedule:<name>:runs: the time of the first of some occurrences that went alike, what became of them, how many, when that was
--- noted, job and workflow, `-` for none, and a text.
+-- schedule:<name>:runs: a line for successive occurrences with the same outcome: time of the first, outcome, how many,
+-- when that was recorded, job and workflow (`-` for none), and a text.
 function FORMATS.run(at, outcome, number, noted_at, job, workflow, text)
   return table.concat({ at, outcome, number, noted_at, job, workflow, text }, ' ')
 end
@@ -122,7 +124,7 @@ function FORMATS.read_run(line)
   return parts_of(line, '^(%d+) (%a+) (%d+) (%d+) (%S+) (%S+) (.*)$')
 end
 
--- Room for jobs in queues: how many in each; batch:<id>:reserved has negative numbers, too.
+-- Reserved room: the number of jobs per queue. batch:<id>:reserved also has negative numbers.
 function FORMATS.room(queue, number)
   return queue .. ' ' .. number
 end
@@ -135,8 +137,8 @@ function FORMATS.read_rooms(text)
   return rooms
 end
 
--- batch:<id>:ids: a line per run of jobs that are alike: their ids, the status that they surely have, '' if that has to be looked
--- up, priority and queue.
+-- batch:<id>:ids: a line per run of similar jobs: their ids, their status if it is certain ('' if
+-- it has to be read), priority and queue.
 function FORMATS.alike(ids, status, priority, queue)
   return table.concat(ids, ' ') .. '|' .. status .. ' ' .. priority .. ' ' .. queue
 end

@@ -1,18 +1,18 @@
--- gates: queues that are paused, or of which only so many jobs may run at once or start in a time. The set `gates` has
--- their names. While they are few, they also stand in `gated` in meta, which a claim reads with the fence: queues without
--- a gate cost nothing. Where they are too many that is `*`, and a claim asks the set.
+-- gates: queues that are paused, or that limit how many jobs run at once or start within a period. The set `gates` has
+-- their names. While there are few, `gated` in meta names them too, and a claim reads it together with the fence:
+-- queues without a gate cost nothing. If there are too many, `gated` is `*`, and a claim asks the set.
 --
--- Nothing is popped that may not start. How many run is the queue's own count, so no slot can leak; `queue:<q>:starts`
--- (LIST) has the times of its last starts, as many as its rate allows.
+-- A job that may not start is not popped. The number of running jobs is the queue's own count, so no slot can leak.
+-- `queue:<q>:starts` (LIST) has the times of the last starts, as many as the rate allows.
 
-local GATES = {} -- `due_ms`: until a start is allowed again in a queue that this call has looked at
+local GATES = {} -- `due_ms`: until a visited queue allows a start again
 
 do
 
-local starts = {} -- queue → starts of this call that its count does not have yet
+local starts = {} -- queue → starts of this call that its count does not include yet
 local MOST_NAMED = 50
 
--- Note whether a queue has a gate.
+-- Record whether a queue has a gate.
 function GATES.note(queue, has_gate)
   local gates = P .. 'gates'
   redis.call(has_gate and 'SADD' or 'SREM', gates, queue)
@@ -27,8 +27,8 @@ function GATES.note(queue, has_gate)
   end
 end
 
--- Of the starts that a rate allows, those that are free now, up to `wanted`. A rate that was lowered has left more starts
--- than it allows: of these the last ones count.
+-- Return how many starts the rate allows now, up to `wanted`. After a rate was lowered, the list has more starts than
+-- the rate allows; then only the last ones count.
 local function free_by_rate(queue, jobs, per_ms, wanted)
   local key = queue_key(queue) .. ':starts'
   local noted = redis.call('LLEN', key)
@@ -38,7 +38,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
   end
   for _, at in ipairs(redis.call('LRANGE', key, int(first), int(first + wanted - free - 1))) do
     local rest_ms = tonumber(at) + per_ms - NOW
-    if rest_ms > 0 and rest_ms <= per_ms then -- else it was noted while the server's clock was ahead
+    if rest_ms > 0 and rest_ms <= per_ms then -- otherwise it was recorded while the server's clock was ahead
       GATES.due_ms = math.min(GATES.due_ms or rest_ms, rest_ms)
       break
     end
@@ -47,7 +47,7 @@ local function free_by_rate(queue, jobs, per_ms, wanted)
   return free
 end
 
--- How many jobs of a gated queue may start now, of those wanted.
+-- Return how many jobs of a gated queue may start now, up to `wanted`.
 function GATES.room_in(queue, wanted)
   local paused, most, running, jobs, per_ms = unpack(
     redis.call('HMGET', queue_key(queue), 'paused', 'max_running', 'running', 'rate_jobs', 'rate_per_ms'))
@@ -64,7 +64,7 @@ function GATES.room_in(queue, wanted)
   return math.max(room, 0)
 end
 
--- Note starts in a gated queue.
+-- Record starts in a gated queue.
 function GATES.note_starts(queue, number)
   starts[queue] = (starts[queue] or 0) + number
   local jobs, per_ms = unpack(redis.call('HMGET', queue_key(queue), 'rate_jobs', 'rate_per_ms'))

@@ -1,14 +1,15 @@
--- history: who remembers more than Redis does knows that Redis has gone back to an older state, by a restart or a failover.
+-- history: detect that Redis has returned to an older state, by a restart or a failover.
 --
--- meta: `beat` grows with each pass of a reaper, `fence` with each claim. Reapers and workers bring the highest that they
--- have seen. Where Redis has a lower one, calls that it had answered are undone: `rolled_back_at` (ms), `rolled_back` (what
--- was seen and what there is) and `rollbacks` (how often) tell of it, and the number goes on from what was seen.
+-- In meta, `beat` grows with each pass of a reaper and `fence` with each claim. Reapers and workers send the
+-- highest value that they have seen. If Redis has a lower one, it has lost calls that it had answered.
+-- `rolled_back_at` (ms), `rolled_back` (the value seen and the value found) and `rollbacks` (how often) record
+-- that, and the number continues from the value seen.
 
 local HISTORY = {}
 
 do
 
-local ONE_ROLLBACK_MS = 60000 -- each reaper and worker notices it by itself
+local ONE_ROLLBACK_MS = 60000 -- each reaper and worker notices the same rollback
 
 function HISTORY.note_rollback(what, seen, found)
   local last = tonumber(redis.call('HGET', KEYS[1], 'rolled_back_at') or '') or 0
@@ -18,9 +19,10 @@ function HISTORY.note_rollback(what, seen, found)
   redis.call('HSET', KEYS[1], what, int(seen), 'rolled_back_at', NOW_TEXT, 'rolled_back', what .. ' ' .. int(seen) .. ' ' .. int(found))
 end
 
-local HIGHEST_FENCE = 2 ^ 52 -- behind that, numbers in Lua do not count one by one
+local HIGHEST_FENCE = 2 ^ 52 -- near 2^53, numbers in Lua stop being exact integers
 
--- The fence before the next one. Fences only grow: never below the clock nor what the caller has seen.
+-- Return the fence before the next one. Fences only grow: never below the clock or
+-- the highest that the caller has seen.
 function HISTORY.last_fence(floor)
   local last = tonumber(meta_now()[1] or '') or 0 -- it may be damaged
   if last >= HIGHEST_FENCE then

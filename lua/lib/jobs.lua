@@ -1,2 +1,2 @@
--- jobs: the parts that a job may hold something of (see HOOKS in core), under one name. What moves jobs uses them all.
+-- jobs: all parts with lifecycle hooks (see HOOKS in core). A script that moves jobs uses them all under this name.
 -- uses: timers unique concurrency arrays follows workflows

@@ -1,13 +1,13 @@
--- limits: how many jobs may wait, in a queue and in all. What waits is pending, scheduled, blocked, or reserved: a large
--- submission has its room from its first chunk on, until its jobs are admitted. Only submissions are ever refused.
+-- limits: how many jobs may wait, per queue and in total. Pending, scheduled, blocked and reserved jobs wait. A large
+-- submission reserves its room from its first chunk until its jobs are admitted. Only submissions are ever refused.
 
 local LIMITS = {}
 
 do
 
-local RATE_MS = 60000 -- a drain rate is believed for so long
+local RATE_MS = 60000 -- a drain rate is valid for this long
 
--- What a queue's hash says; read once per call.
+-- The limits and counts in a queue's hash, read once per call.
 local queue_rows = {}
 
 function LIMITS.row_of(queue)
@@ -22,13 +22,13 @@ function LIMITS.row_of(queue)
   return row
 end
 
--- The limits that all queues share, and whether Redis has room for new work.
+-- Return the limits that all queues share, and whether Redis has room for new work.
 function LIMITS.read()
   local found = redis.call('HMGET', KEYS[1], 'full', 'max_pending', 'max_pending_total', 'waiting')
   return { full = found[1], most = found[2], most_in_all = found[3], waiting = tonumber(found[4] or 0) }
 end
 
--- Jobs per second that leave a queue ('': all of them), '' when it is not known.
+-- Return how many jobs per second leave a queue ('': all queues), '' if unknown.
 local function rate_of(queue)
   local measured = tonumber(redis.call('HGET', KEYS[1], 'rate_at') or 0)
   return measured > NOW - RATE_MS and redis.call('HGET', queue == '' and KEYS[1] or queue_key(queue), 'rate') or ''
@@ -38,19 +38,19 @@ local function refusal(queue, most, waiting, size)
   return { 'QUEUE_FULL', queue, tonumber(most), waiting, size, rate_of(queue) }
 end
 
--- {"FULL", jobs that are too many for Redis' memory, rate}
+-- Return {"FULL", number of jobs that exceed Redis' memory, rate}.
 function LIMITS.no_memory(limits)
   return { 'FULL', tonumber(limits.full), rate_of('') }
 end
 
--- Whether jobs (queue → how many) are too many by now: nil, or {"QUEUE_FULL", queue, limit, waiting, size, rate}.
--- queue '': it is the limit of all together; rate: jobs per second that leave there, '' when it is not known.
+-- Check whether jobs (queue → number) exceed a limit. Returns nil, or {"QUEUE_FULL", queue, limit, waiting, size,
+-- rate}. queue '': the limit of all queues together; rate: jobs per second that leave there, '' if unknown.
 function LIMITS.too_many(limits, sizes)
   local total = 0
   for queue, size in pairs(sizes) do
     local row = LIMITS.row_of(queue)
     local most = row.most or limits.most
-    if most and size > 0 and row.waiting + size > tonumber(most) then -- else as many are replaced
+    if most and size > 0 and row.waiting + size > tonumber(most) then -- otherwise as many jobs are replaced
       return refusal(queue, most, row.waiting, size)
     end
     total = total + size
@@ -61,7 +61,7 @@ function LIMITS.too_many(limits, sizes)
   return nil
 end
 
--- Count jobs of this call as waiting, for those that come behind them.
+-- Count jobs of this call as waiting, for the submissions that follow in it.
 function LIMITS.occupy(limits, sizes)
   for queue, size in pairs(sizes) do
     local row = LIMITS.row_of(queue)

@@ -1,13 +1,13 @@
--- outputs: the stored output of attempts, a string per attempt; the job's `outputs` field lists `<fence>:<total>`.
+-- outputs: the stored output of attempts, a string per attempt. The job's field `outputs` lists `<fence>:<total>`.
 -- uses: formats
 
-local OUTPUTS = { HEAD = 131072 } -- bytes from the beginning; what is stored behind them is the end
+local OUTPUTS = { HEAD = 131072 } -- bytes from the beginning; the rest of what is stored is the end of the output
 
 do
 
-local KEPT = 2 -- attempts whose output is kept
+local KEPT = 2 -- attempts with stored output
 
--- Note how much an attempt has written in all, and forget the outputs of older attempts.
+-- Record how much an attempt has written in total, and delete the outputs of older attempts.
 local function note_total(key, fence, total)
   local kept = {}
   for _, attempt in ipairs(FORMATS.read_outputs(redis.call('HGET', key, 'outputs'))) do
@@ -22,14 +22,14 @@ local function note_total(key, fence, total)
   redis.call('HSET', key, 'outputs', FORMATS.outputs(kept))
 end
 
--- Write `data` at its exact offset, so that a repeated write changes nothing.
+-- Write `data` at its exact offset: a repeated write changes nothing.
 function OUTPUTS.write(id, fence, offset, total, data)
   local key = job_key(id)
   redis.call('SETRANGE', key .. ':output:' .. fence, offset, data)
   note_total(key, fence, total)
 end
 
--- Have it seen that the last output is missing: only the beginning stays, and how much there was.
+-- Drop the end of the output: only the beginning and the total size stay, which shows that the end is missing.
 function OUTPUTS.leave_out(id, fence, total)
   local key = job_key(id)
   local stored = key .. ':output:' .. fence
