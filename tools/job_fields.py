@@ -69,7 +69,7 @@ def _text(text: str) -> str:
 def claimed(_: str) -> str:
     """Return the names of the fields that a worker gets, for the scripts."""
     names = ", ".join(f"'{field.stored}'" for field in EXECUTION)
-    return f"""-- job_fields: the plain fields of a job that its worker gets, {_ORIGIN}.
+    return f"""-- job_fields: the plain job fields that a claim returns, {_ORIGIN}.
 
 local JOB_FIELDS = {{ CLAIMED = {{ {names} }} }}
 """

@@ -1,3 +1,3 @@
--- job_fields: the plain fields of a job that its worker gets, written by `make generate` from workron/models/job_fields.py.
+-- job_fields: the plain job fields that a claim returns, written by `make generate` from workron/models/job_fields.py.
 
 local JOB_FIELDS = { CLAIMED = { 'command', 'argv', 'timeout_ms', 'env', 'cwd' } }

@@ -1,10 +1,10 @@
--- places: where in a sorted set one goes on, by score and member: jobs come and go before and behind it.
+-- places: where to continue in a sorted set, by score and member. Members before and after that place may come and go.
 
 local PLACES = {}
 
 do
 
--- Whether an id stands behind another. Lua's own order of texts is that of the server's language, not of sorted sets.
+-- Whether an id sorts after another. Lua compares strings by the server's locale; sorted sets compare bytes.
 local function is_behind(one, other)
   for at = 1, math.min(#one, #other) do
     local a, b = string.byte(one, at), string.byte(other, at)
@@ -15,7 +15,7 @@ local function is_behind(one, other)
   return #one > #other
 end
 
--- The first rank behind a place in a sorted set, whether or not there still is what stood there.
+-- Return the first rank after a place in a sorted set, even if the member is gone.
 function PLACES.rank_behind(zset, score, member)
   local low, high = 0, redis.call('ZCARD', zset)
   while low < high do -- bound: halved each time
@@ -31,7 +31,7 @@ function PLACES.rank_behind(zset, score, member)
   return low
 end
 
--- A place as a text: a score and what stands there; and both of a text, nil if it is none.
+-- Write a place as a text, its score and member; and read both from a text, nil if it is damaged.
 function PLACES.text(score, member)
   return int(tonumber(score)) .. ' ' .. member
 end

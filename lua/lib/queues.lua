@@ -1,10 +1,10 @@
--- queues: a queue is there as long as it holds jobs, or something was set for it.
+-- queues: a queue exists as long as it has jobs, or a setting.
 
 local QUEUES = {}
 
 do
 
-local KEPT_FOR_RATE = { rate = true, ended = true, deleted = true } -- see measure
+local KEPT_FOR_RATE = { rate = true, ended = true, deleted = true } -- see maintain_measure
 local SET = { max_pending = true, max_running = true, paused = true, rate_jobs = true }
 
 local function pending_lists(queue)
@@ -15,7 +15,7 @@ local function pending_lists(queue)
   return lists
 end
 
--- A queue stands in `queues:pending` from when a job is pending there (see core) until it is found without.
+-- A queue is in `queues:pending` from its first pending job (see core) until a check finds none.
 function QUEUES.forget_if_none_pending(queue)
   local key = queue_key(queue)
   local pending = redis.pcall('HGET', key, 'pending')
@@ -25,11 +25,11 @@ function QUEUES.forget_if_none_pending(queue)
   end
 end
 
--- Forget a queue that is empty.
+-- Forget an empty queue.
 function QUEUES.forget_if_empty(queue)
   local key = queue_key(queue)
   local row = redis.pcall('HGETALL', key) -- bound: a fixed set of counts and limits
-  if row.err then -- a key of another type says nothing: it holds up nobody
+  if row.err then -- a key of another type gives no counts: skip it
     return
   end
   for i = 2, #row, 2 do

@@ -1,7 +1,7 @@
--- retries: whether a failed attempt is followed by another one, and after which wait.
+-- retries: whether another attempt follows a failed one, and after which delay.
 -- uses: formats
 --
--- A job's own policy is its field `retry` (see formats), with exit codes as `1,64-78`.
+-- A job's own policy is its field `retry` (see formats). Exit codes look like `1,64-78`.
 
 local RETRIES = {}
 
@@ -16,7 +16,7 @@ local function covers(codes, code)
   return false
 end
 
--- Whether the exit code says that another attempt is of no use. Ends without a code (signal, timeout …) never say so.
+-- Whether the exit code rules out another attempt. An end without a code (signal, timeout …) never does.
 local function is_final(outcome, only, never)
   local code = outcome.reason == 'exit_code' and tonumber(outcome.exit_code)
   if not code then
@@ -25,19 +25,20 @@ local function is_final(outcome, only, never)
   return covers(never, code) or only ~= '' and not outcome.retry_after_ms and not covers(only, code)
 end
 
--- Exponential, with jitter: delay × factor^(attempt - 1), at most `longest`, of which a share is left to chance.
+-- Exponential backoff with jitter: delay × factor^(attempt - 1), at most `longest`; the share `jitter` of it is random.
 local function backoff(attempt, delay, factor, longest, jitter, chance)
   local full = math.min(delay * factor ^ math.min(attempt - 1, 100), longest)
   return math.floor(full * (1 - jitter + jitter * chance))
 end
 
--- Return the wait before the next attempt of a job that failed; `outcome.final` is set if there is to be none.
+-- Return the delay before the next attempt of a failed job. Sets `outcome.final` if there must not be one.
 --
--- `retry_ms` and `retry_max_ms` are the settings. The job itself may have asked for a wait: it gets that, within the cap.
+-- `retry_ms` and `retry_max_ms` are the settings. A delay that the job itself
+-- requested is used, up to the longest delay.
 function RETRIES.wait_after(job, outcome, retry_ms, retry_max_ms, chance)
   local row = redis.call('HMGET', job_key(job.id), 'attempts', 'max_attempts', 'retry')
   job.attempts = tonumber(row[1] or NUMBERS.attempts)
-  if row[2] or not job.hooks then -- else its array may say it
+  if row[2] or not job.hooks then -- otherwise its array may have the value
     job.max_attempts = tonumber(row[2] or NUMBERS.max_attempts)
   end
   local delay, factor, longest, jitter, only, never =

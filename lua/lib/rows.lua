@@ -1,17 +1,17 @@
--- rows: what a claim reads of a job, and what the worker gets of it.
+-- rows: what a claim reads of a job, and what its worker gets.
 -- uses: job_fields
 
 local ROWS = {}
 
 do
 
-local CLAIMED = JOB_FIELDS.CLAIMED -- for the worker; a task has them from its array
+local CLAIMED = JOB_FIELDS.CLAIMED -- for the worker; a task takes them from its array
 local FIELDS = { 'status', 'queue', 'priority', 'attempts', 'workflow', 'more', 'hooks', 'losses', unpack(CLAIMED) }
 local OF_ARRAY = { 'array_size', 'workflow', 'more', unpack(CLAIMED) }
-local BEHIND = #CLAIMED - 1 -- the first one
-local specs = {} -- array → what its job says to all tasks
+local BEHIND = #CLAIMED - 1 -- how many of them follow the first one
+local specs = {} -- array → the fields of its job that all tasks share
 
--- Read all that a claim needs of a job in a list; nil where there is none, or its key is damaged.
+-- Read all that a claim needs of a listed job; nil if there is none, or its key is damaged.
 function ROWS.read(id)
   local row = redis.pcall('HMGET', job_key(id), unpack(FIELDS))
   if row.err or not row[1] then
@@ -27,7 +27,7 @@ function ROWS.read(id)
     more = row[6],
     hooks = row[7],
     losses = row[8] and tonumber(row[8]) or 0,
-    claimed = row, -- in which they stand from `first` on
+    claimed = row, -- contains them from index `first` on
     first = 9,
   }, JOB)
 end
@@ -40,7 +40,7 @@ local function spec_of(array)
   return specs[array]
 end
 
--- Fill in what a task has from its array, and which one it is.
+-- Fill in the fields that a task takes from its array, and its index.
 local function fill_in(task)
   task.array, task.index = unpack(redis.call('HMGET', job_key(task.id), 'array', 'index'))
   local array, place = task.array, task.index
@@ -53,7 +53,7 @@ local function fill_in(task)
   task.claimed, task.first = spec.claimed, 4
 end
 
--- Do so if it is a task. Where its array is gone or damaged it can't be run, which is reported as its end.
+-- Fill in a task; other jobs stay as they are. If its array is gone or damaged it cannot run, and its end reports that.
 function ROWS.complete(job)
   if has_hook(job.hooks, 'task') and not pcall(fill_in, job) then
     quarantine(job.id)
@@ -61,7 +61,7 @@ function ROWS.complete(job)
   return job
 end
 
--- How many bytes the worker gets.
+-- Return how many bytes the worker gets.
 function ROWS.size(job)
   local bytes = #(job.more or '')
   for at = job.first, job.first + BEHIND do
@@ -70,13 +70,13 @@ function ROWS.size(job)
   return bytes
 end
 
--- Whether workers were lost with a job so often that it may be what kills them: twice, or once and this is its last
--- attempt. Nothing else is claimed with it, nor run beside it, so that it takes no other job along.
+-- Whether the job may be a poison job: it lost its worker twice, or once and this is its last attempt. It is claimed
+-- alone and runs alone, so that it takes no other job down.
 function ROWS.is_suspect(job)
   return job.losses > 1 or job.losses == 1 and job.attempts + 1 >= job.max_attempts
 end
 
--- What the worker is told beside the usual: JSON that Redis does not look into, the workflow, and whether it is a suspect.
+-- Return the worker's extra fields as JSON: the job's own, which Redis does not parse, the workflow, and `alone`.
 local function more_of(job)
   local alone = ROWS.is_suspect(job)
   if not (job.workflow or alone) then
@@ -88,7 +88,7 @@ local function more_of(job)
   return '{' .. table.concat(own, ',') .. (job.more and ',' .. string.sub(job.more, 2) or '}')
 end
 
--- What the worker gets of one claim; false where a field is unset. `job` is as it was before the claim.
+-- Return what the worker gets for one claim; false for an unset field. `job` is as it was before the claim.
 function ROWS.of_claim(job, fence)
   return { job.id, fence, job.attempts + 1, job.queue, more_of(job), unpack(job.claimed, job.first, job.first + BEHIND) }
 end

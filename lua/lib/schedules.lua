@@ -1,27 +1,30 @@
--- schedules: what fires at its time, once. The script that stores the jobs of an occurrence moves its schedule on, and does
+-- schedules: fire each occurrence once, at its time.
 -- uses: formats
--- neither if the schedule is not as the caller saw it.
 --
--- A submission for a schedule has the idempotency key `schedule:<name>`, and as fingerprint how the schedule must be:
--- `<version> <kind> <at> <following> <key>`. kind `next`: `at` is its next occurrence, and `following` (ms, `-` for none) the
--- one behind; `queued`: `at` is the one that waits for an earlier one's end; `run`: it fires because somebody asks, `key` (`-`
--- for none) tells a repeat.
+-- The script that stores the jobs of an occurrence also advances the schedule. It does neither if the schedule
+-- has changed since the caller read it.
+--
+-- A submission for a schedule has the idempotency key `schedule:<name>`. Its fingerprint is the expected state of the
+-- schedule: `<version> <kind> <at> <following> <key>`. Kind `next`: `at` is the next occurrence, `following` the one
+-- after it (ms, `-` for none). Kind `queued`: `at` is the occurrence that waits for the end of an earlier one. Kind
+-- `run`: a user starts it by hand, and `key` (`-` for none) identifies a repeat.
 
 local SCHEDULES = {}
 
 do
 
 local RUNS = 20
-local ACTIVE = 20 -- unfinished runs that are remembered
-local LOOK_MS, LOOK_MOST_MS = 1000, 5000 -- when to look whether what a queued occurrence waits for has ended
+local ACTIVE = 20 -- most unfinished runs that are recorded
+local LOOK_MS, LOOK_MOST_MS = 1000, 5000 -- interval at which a queued occurrence is checked, least and most
 local RUN_KEY_MS = '86400000'
-local LUMPED = { skipped = true, missed = true, refused = true } -- outcomes of which many in a row are one line
+-- successive occurrences with one of these outcomes share a line
+local LUMPED = { skipped = true, missed = true, refused = true }
 
 function SCHEDULES.key_of(name)
   return P .. 'schedule:' .. name
 end
 
--- The name of the schedule for which an idempotency key stands, nil for any other key.
+-- Return the name of the schedule for an idempotency key, nil for any other key.
 function SCHEDULES.name_in(key)
   return string.match(key, '^schedule:(.+)$')
 end
@@ -31,7 +34,7 @@ local function parse_occurrence(fingerprint)
   return { version = version, kind = kind, at = at, following = following, key = key }
 end
 
--- Read what says whether a schedule may move; nil if there is none, or its key is damaged.
+-- Read the fields that decide whether a schedule may advance; nil if there is none, or its key is damaged.
 function SCHEDULES.read(name)
   local row = redis.pcall('HMGET', SCHEDULES.key_of(name), 'version', 'next', 'queued', 'overlap', 'paused', 'active')
   if not row[1] then
@@ -68,7 +71,7 @@ local function unfinished_runs(active)
   return found
 end
 
--- Whether an occurrence has to wait for an earlier one, as the schedule says it. One that is queued goes first.
+-- Whether an occurrence has to wait for an earlier one, by the schedule's `overlap`. A queued occurrence goes first.
 function SCHEDULES.must_wait(row, kind)
   if row.overlap == 'allow' or kind == 'run' then
     return false
@@ -80,7 +83,7 @@ function SCHEDULES.is_due(row, seen)
   return row and row.version == seen.version and not row.paused and row[seen.kind] == seen.at and tonumber(seen.at) <= NOW
 end
 
--- Judge a submission for a schedule: nil if it may be stored, else {"REPEATED", first, size, workflow} or {"MISMATCH"}.
+-- Check a submission for a schedule: nil if it may be stored, else {"REPEATED", first, size, workflow} or {"MISMATCH"}.
 function SCHEDULES.judge(name, fingerprint)
   local seen = parse_occurrence(fingerprint)
   local row = SCHEDULES.read(name)
@@ -98,7 +101,7 @@ function SCHEDULES.judge(name, fingerprint)
   return nil
 end
 
--- Note when the schedule is to be looked at again.
+-- Set when the schedule is visited next.
 function SCHEDULES.look_again(name)
   local row = SCHEDULES.read(name)
   local at = row and not row.paused and row.next and tonumber(row.next)
@@ -113,7 +116,7 @@ function SCHEDULES.look_again(name)
   end
 end
 
--- Write down what became of occurrences. It is for people: where a key is damaged, the schedule goes on without.
+-- Record the outcome of occurrences. Only people read it: if a key is damaged, the schedule continues without it.
 function SCHEDULES.note_run(name, at, outcome, number, job, workflow, text)
   local key = SCHEDULES.key_of(name)
   redis.pcall('HINCRBY', key, outcome, number)
@@ -127,7 +130,7 @@ function SCHEDULES.note_run(name, at, outcome, number, job, workflow, text)
   redis.pcall('LTRIM', key .. ':runs', '0', int(RUNS - 1))
 end
 
--- Take the occurrence off the schedule: what follows is `following`.
+-- Remove the occurrence from the schedule. `following` is the next one.
 function SCHEDULES.move_on(name, kind, last, following)
   local key = SCHEDULES.key_of(name)
   if kind == 'queued' then
@@ -150,7 +153,7 @@ local function note_start(name, seen, first, workflow)
   SCHEDULES.note_run(name, seen.at, outcome, '1', workflow ~= '' and '-' or first, workflow ~= '' and workflow or '-', '')
 end
 
--- Note that the jobs of an occurrence are stored. `returned`: it is not, as the job `first` holds its unique key.
+-- Record that the jobs of an occurrence are stored. With `returned` they are not: job `first` holds the unique key.
 function SCHEDULES.record(name, fingerprint, first, size, workflow, returned)
   local seen = parse_occurrence(fingerprint)
   if returned then

@@ -1,22 +1,22 @@
--- slots: of all jobs that name a key, whatever their queues, only so many run at once.
+-- slots: limit how many jobs with the same concurrency key run at once, in all queues together.
 --
--- concurrency:<key> (HASH): `limit`, as the job says that was made last (`since`); `jobs`, how many have not ended: with
--- the last one all of it goes; `seq` and `front` count places; for `turn` and `rest` see lib/concurrency. `:running`
--- (ZSET, id → start) are the slots, each freed by the script that moves its job on. `:waiting:<queue>` (ZSET, id → place)
--- are the pending jobs, the next one first. Those that would have a slot by now were let go into the list of their queue,
--- and have the negative of their place; the others are held: they stand in no list. `:queues` (ZSET) are queues where some
--- wait, those first that were looked at longest ago; `queue:<queue>:keys` (ZSET, all 0) has it the other way round, and
--- `held` in a queue's hash counts those held.
+-- concurrency:<key> (HASH): `limit`, from the job created last (at `since`); `jobs`, how many have not ended: the last
+-- one deletes the hash; `seq` and `front` count positions; for `turn` and `rest` see lib/concurrency. `:running` (ZSET,
+-- id → start) has the slots: the script that moves a job on frees its slot. `:waiting:<queue>` (ZSET, id → position)
+-- has the pending jobs, the next one first. Jobs for which a slot may be free are admitted to the list of their queue,
+-- and have the negative of their position. The others are held: they are in no list. `:queues` (ZSET) has the queues
+-- with waiting jobs, the queue visited longest ago first. `queue:<queue>:keys` (ZSET, all 0) has the keys of a queue.
+-- `held` in a queue's hash counts its held jobs.
 --
--- A slot is taken when a job starts, not when it is let go: each queue has as many in its list as slots are free, and who
--- comes too late is held again. So a queue that nobody serves keeps no slot from the others. Who is let go when, is in
--- lib/concurrency.
+-- A job takes a slot when it starts, not when it is admitted. Each queue has as many jobs in its list as slots are
+-- free, and a job that comes too late is held again. So a queue without workers keeps no slot from the others.
+-- lib/concurrency decides when a job is admitted.
 
-local SLOTS = { -- one local for all that is needed elsewhere: a script may have 200
-  BAND = 1e13, -- places of one priority
-  WINDOW = 200, -- most that are let go in a queue before one of them has started
-  touched = {}, -- key → 'changed' where something has changed; 'on' to go on
-  arrived = {}, -- id → true: it waits since this call
+local SLOTS = { -- one local for all that other parts need: a script may have 200
+  BAND = 1e13, -- positions per priority
+  WINDOW = 200, -- most admitted jobs of a queue before one of them has started
+  touched = {}, -- key → 'changed' if something has changed; 'on' to continue
+  arrived = {}, -- id → true: it started to wait in this call
 }
 
 do
@@ -26,8 +26,8 @@ local RUNNING, QUEUES = ':running', ':queues'
 local NAMED = { 'concurrency', 'concurrency_limit', 'created_at', 'priority', 'array' }
 local COUNTS = { 'limit', 'since', 'jobs', 'seq', 'front', 'turn', 'rest' }
 
-local named = {} -- id → what its job says
-local heads = {} -- array → what its job says
+local named = {} -- id → its key, limit and priority
+local heads = {} -- array → its key and limit
 local listed = {} -- waiting set → true: its queue is in the sets of queues
 local abouts = {} -- key → its hash
 
@@ -47,7 +47,8 @@ local function touch(name)
   SLOTS.touched[name] = 'changed'
 end
 
--- What a job says, a task by its array; without `name` where it says nothing.
+-- Return a job's key, limit, time of creation and priority; a task takes key and limit from its
+-- array. `name` is false without a key.
 function SLOTS.said_by(id)
   if not named[id] then
     local row = redis.call('HMGET', job_key(id), unpack(NAMED))
@@ -66,7 +67,7 @@ function SLOTS.said_by(id)
   return named[id]
 end
 
--- The hash of a key: read once, and written when all that was done in this call is counted.
+-- Return the hash of a key. It is read once, and written after all changes of this call.
 function SLOTS.about_key(name)
   if not abouts[name] then
     local about, row = {}, redis.call('HMGET', SLOTS.key_of(name), unpack(COUNTS))
@@ -79,7 +80,7 @@ function SLOTS.about_key(name)
   return abouts[name]
 end
 
--- The limit of a key is that of the job made last: chunks of a large submission may come behind it.
+-- The limit of a key comes from the job created last: chunks of a large submission may arrive after that job.
 local function note_limit(job)
   local about = SLOTS.about_key(job.name)
   if about.limit == 0 or job.made_at and job.made_at >= about.since then
@@ -93,11 +94,11 @@ function SLOTS.free_slots(name)
   return SLOTS.about_key(name).limit - redis.call('ZCARD', SLOTS.key_of(name) .. RUNNING)
 end
 
--- Places are counted up for those that come, and down for those that come back.
+-- Positions count up for jobs that arrive, and down for jobs that come back.
 local function next_place(said, in_front)
   local about, field, step = SLOTS.about_key(said.name), in_front and 'front' or 'seq', in_front and -1 or 1
   about[field] = about[field] + step
-  about.limit = about.limit > 0 and about.limit or said.limit -- the hash was deleted: nobody would ever be let go
+  about.limit = about.limit > 0 and about.limit or said.limit -- the hash was deleted: limit 0 would admit no job
   return (9 - said.priority) * BAND + BAND / 2 + about[field]
 end
 
@@ -167,7 +168,8 @@ function HOOKS.concurrency(job, from, to)
   end
 end
 
--- The first one of those that were let go, of a range of places; what waits no more (its key was deleted) is dropped.
+-- Return the first admitted job within a range of positions. A job that waits no
+-- longer (its key was deleted) is dropped.
 function SLOTS.first_let_go(name, queue, first, last)
   local best = redis.call('ZREVRANGEBYSCORE', SLOTS.waiting_of(name, queue), first, last, 'LIMIT', '0', '1')[1]
   if best and redis.pcall('HGET', job_key(best), 'status') ~= 'pending' then
@@ -203,8 +205,8 @@ local function turn_of(id, queue, list)
   return first or id
 end
 
--- A job that may have a key was popped from `list`: return which job starts instead, the first one of those that were
--- let go (the other one goes back to the head of the list), or nil if there is no slot any more.
+-- A job that may have a concurrency key was popped from `list`. Return the job that starts instead: the first admitted
+-- one (the popped job then goes back to the head of the list), or nil if no slot is free.
 function SLOTS.whose_turn(id, queue, hooks, list)
   if not has_hook(hooks, 'concurrency') then
     return id
@@ -216,7 +218,7 @@ function SLOTS.whose_turn(id, queue, hooks, list)
   return ok and first
 end
 
--- Have a pending job leave its line, or stand in that of its queue.
+-- Remove a pending job from the waiting jobs of its key, or add it in its present queue.
 function SLOTS.leave_line(job)
   HOOKS.concurrency(job, 'pending', 'blocked')
 end
@@ -225,7 +227,7 @@ function SLOTS.join_line(job)
   HOOKS.concurrency(job, 'blocked', 'pending')
 end
 
--- Write what has changed of a key's counts in this call.
+-- Write the counts of a key that changed in this call.
 function SLOTS.write(name)
   local about, fields = SLOTS.about_key(name), {}
   for i, field in ipairs(COUNTS) do

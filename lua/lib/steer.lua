@@ -1,5 +1,5 @@
--- steer: what a bulk action does with one job, and an operator with a finished one. Each function returns true when it is
--- done, or nil and why it is not.
+-- steer: apply a bulk action to one job, or an operator's action to a finished one. Each function returns
+-- true on success, or nil and the reason.
 -- uses: jobs unique slots ends arrays tasks deletion
 
 local STEER = {}
@@ -8,7 +8,7 @@ do
 
 local TASKS_DELETED, FOLLOWERS_LOOKED_AT = 100, 200 -- in one call
 
--- Delete some of an ended array's tasks; returns whether none are left.
+-- Delete some tasks of an ended array; returns whether none are left.
 local function delete_tasks(head)
   local key = array_key(head.id)
   local size, deleted = unpack(redis.call('HMGET', key, 'size', 'deleted'))
@@ -17,7 +17,7 @@ local function delete_tasks(head)
   for place = from, behind - 1 do
     local task = read(task_id(head, place))
     if task and DELETION.is_walked(task) and redis.call('EXISTS', P .. 'propagate') == 1 then
-      behind = place -- others may depend on a task, too
+      behind = place -- jobs may depend on a task, too
       break
     elseif task and TERMINAL[task.status] then
       DELETION.delete(task)
@@ -27,7 +27,7 @@ local function delete_tasks(head)
   return behind >= size_now
 end
 
--- Whether an array that has not ended follows this one; nil: call again, not all were looked at.
+-- Whether an unfinished array follows this one. nil: some followers are not checked yet, call again.
 local function is_followed(array)
   local key = array_key(array)
   local from = tonumber(redis.call('HGET', key, 'unfollowed') or '') or 0
@@ -46,13 +46,13 @@ local function is_followed(array)
   return nil
 end
 
--- An array that has ended may not know yet that a task of it is to run again: see `walk`.
+-- Whether an ended array has tasks that will run again: it may still be unaware of them (see `walk`).
 local function has_unfinished_tasks(array)
   local row = array_row(array)
   return row.ended < row.size or row.turns > 0
 end
 
--- Delete a finished job. `later`: its array has more tasks, call again.
+-- Delete a finished job. Returns true and 'later' if its array has more tasks: call again.
 function STEER.delete(job)
   if job.hooks and job.array then
     return nil, 'it is a task: delete its array'
@@ -104,7 +104,7 @@ function STEER.retry(job)
   return true
 end
 
--- Have a waiting job wait elsewhere, behind those that wait there.
+-- Move a waiting job to the end of another queue or priority.
 function STEER.move(job, queue, priority)
   if job.hooks and (is_array(job) or job.array) then
     return nil, 'arrays and their tasks stay in their queue'

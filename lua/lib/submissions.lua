@@ -1,11 +1,12 @@
--- submissions: read jobs from a flat argument list, check all of it, then store it.
+-- submissions: read jobs from a flat argument list, check them all, then store them.
 -- uses: formats edges schedules
 --
--- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field, value, …, number of edges, parent, when, …
+-- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field,
+-- value, …, number of edges, parent, when, …
 
 local FROM_FIELDS = { queue = true, priority = true, unique = true, hooks = true, array_size = true, array_parallel = true,
   array_first = true, array_follows = true, array_follows_when = true, array_values = true, final = true }
-local NONE = {} -- the edges of a job without: most have none
+local NONE = {} -- the edges of a job that has none, as most jobs
 
 local function parse_edges(at, count)
   if count == 0 then
@@ -18,7 +19,7 @@ local function parse_edges(at, count)
   return edges
 end
 
--- Parse `count` jobs from ARGV[at] on, made at `made_at` (ms); returns them, and where the next argument is.
+-- Parse `count` jobs from ARGV[at] on, created at `made_at` (ms). Returns them, and the position of the next argument.
 local function parse_jobs(at, count, made_at)
   local jobs = {}
   for n = 1, count do
@@ -51,7 +52,7 @@ local function parse_jobs(at, count, made_at)
   return jobs, at
 end
 
--- How many of the jobs there are in each queue.
+-- Return how many of the jobs are in each queue. An array counts as one job plus its tasks.
 local function sizes_of(jobs)
   local sizes = {}
   for _, job in ipairs(jobs) do
@@ -60,7 +61,7 @@ local function sizes_of(jobs)
   return sizes
 end
 
--- Find each edge's parent among `jobs` or in the store; returns the ids that are unknown.
+-- Find each edge's parent among `jobs` or in the store; returns the unknown ids.
 local function resolve_parents(jobs, batch)
   local known, unknown, here = {}, {}, {}
   for _, job in ipairs(jobs) do
@@ -86,8 +87,8 @@ local function resolve_parents(jobs, batch)
   return unknown
 end
 
--- The arrays among these jobs whose values are not all there. Values come before the job, and only when it is known that
--- it can be stored: {"VALUES", id, …} asks for them.
+-- Return the arrays among these jobs whose values are incomplete. The client sends values before the job, but only once
+-- the job is known to be acceptable: {"VALUES", id, …} asks for them.
 local function without_values(jobs)
   local missing = {}
   for _, job in ipairs(jobs) do
@@ -98,8 +99,8 @@ local function without_values(jobs)
   return missing
 end
 
--- Write the edges of a job whose parents are resolved: on the child what is not satisfied; what its parents are to
--- know of it goes into `children`.
+-- Write the edges of a job whose parents are resolved. The child stores its unsatisfied edges. Entries for the
+-- parents' lists are collected in `children`.
 local function store_edges(job, children)
   if job.edges == NONE then
     return
@@ -123,7 +124,7 @@ local function store_edges(job, children)
   end
 end
 
--- Write a job's hash in the given status.
+-- Write a job's hash with the given status.
 local function store_job(job, status, made_at, workflow, children, batch)
   local fields = { 'status', status, 'created_at', made_at, unpack(ARGV, job.first, job.last) }
   if batch then
@@ -152,7 +153,7 @@ local function store_job(job, status, made_at, workflow, children, batch)
   end
 end
 
--- Write the lists of children, after the jobs of this call (their hashes say already that they have some).
+-- Write the lists of children, after the jobs of this call, whose hashes have `children` set already.
 local function store_children(children, jobs)
   for parent, edges in pairs(children) do
     redis.call('RPUSH', job_key(parent) .. ':children', unpack(edges))
@@ -167,7 +168,7 @@ local function store_children(children, jobs)
   end
 end
 
--- Why a workflow takes no more jobs; nil if it does.
+-- Return why a workflow accepts no more jobs; nil if it does.
 local function refuses_jobs(workflow)
   local key = P .. 'workflow:' .. workflow
   local row = redis.call('HMGET', key, 'size', 'stopped', 'final', 'done', 'failed', 'cancelled', 'skipped')
@@ -187,7 +188,7 @@ local function refuses_jobs(workflow)
   return final and final ~= 'blocked' and final ~= 'cancelled' and { 'WORKFLOW_CLOSED', 'final' } or nil
 end
 
--- Store a new workflow, or that it has more jobs. `new`: fields of its hash as JSON, '' where jobs are added to it.
+-- Store a new workflow, or count the jobs added to it. `new`: fields of its hash as JSON, '' if jobs are added.
 local function store_workflow(workflow, new, made_at, size)
   local key = P .. 'workflow:' .. workflow
   if new == '' then
@@ -200,9 +201,9 @@ local function store_workflow(workflow, new, made_at, size)
   end
 end
 
-local remembered = {} -- key → its entry, of submissions of this call
+local remembered = {} -- key → its entry, for submissions of this call
 
--- What an Idempotency-Key was used for: nil, or 'REPEATED' with first id, count and workflow, or 'MISMATCH'.
+-- Return the earlier use of an Idempotency-Key: nil, or {'REPEATED', first id, count, workflow}, or {'MISMATCH'}.
 local function earlier(key, fingerprint)
   if key == '' then
     return nil
@@ -231,7 +232,7 @@ local function remember(key, fingerprint, first, size, workflow, returned)
   end
 end
 
--- Write the entries of Idempotency-Keys, after all else: what an entry names must be there.
+-- Write the entries of Idempotency-Keys last: the jobs that an entry names must exist.
 local function flush_remembered(ttl_ms)
   for key, entry in pairs(remembered) do
     redis.call('SET', P .. 'idempotency:' .. key, entry, 'PX', ttl_ms)

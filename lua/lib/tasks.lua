@@ -1,4 +1,4 @@
--- tasks: cancel and retry tasks of an array one by one.
+-- tasks: cancel and retry single tasks of an array.
 -- uses: timers ends arrays workflows
 
 local TASKS = {}
@@ -27,7 +27,7 @@ function TASKS.cancel(head, row, place)
   return 'cancelled'
 end
 
--- Run one task again, if it has not succeeded: at once, or when it is its turn.
+-- Retry one task that has not succeeded: at once, or when `parallel` allows it.
 function TASKS.retry(head, row, place)
   local stopped = row.follows and (head.cancel_requested_at or TIMERS.expired_at(head))
   local id = task_id(head, place)
@@ -43,12 +43,12 @@ function TASKS.retry(head, row, place)
   elseif task or done then
     return done and 'ended' or 'not_ended'
   elseif stopped and not TERMINAL[head.status] then
-    return 'not_ended' -- nobody would make it
+    return 'not_ended' -- nothing would create it
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
     touch(head.id)
-    if stopped then -- it is opened again, which what had stopped it does not hold up
+    if stopped then -- the array opens again: the earlier cancel or deadline must not stop it
       redis.call('HDEL', job_key(head.id), 'cancel_requested_at', 'expired_at')
     end
     if row.follows then
@@ -59,7 +59,7 @@ function TASKS.retry(head, row, place)
   return 'not_ended'
 end
 
--- Have those of the tasks run again that have not succeeded.
+-- Retry all tasks that have not succeeded.
 local function retry_tasks(head)
   local skip = array_key(head.id) .. ':skip'
   local number = redis.call('SCARD', skip)
@@ -71,8 +71,8 @@ local function retry_tasks(head)
   work_on_array(head.id)
 end
 
--- What an operator's retry does with a job that has ended without success: the job runs once more, or of an array its tasks
--- do; a task when it is its turn.
+-- Rerun a job that has ended without success, as an operator's retry does. Of an array, its unsuccessful tasks run
+-- again. A task may have to wait until `parallel` allows it.
 function TASKS.rerun(job)
   resume_workflow(job)
   local array = job.hooks and job.array

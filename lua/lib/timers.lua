@@ -1,10 +1,10 @@
--- timers: moments by which a job has to have started (`expires`) or ended (`deadline`), and those by which a command that
+-- timers: the times by which a job has to start (`expires`) or end (`deadline`), and
+-- by which a stopped command has to exit.
 -- uses: formats
--- is being stopped has to be gone.
 --
--- A job with such a moment has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms); where a duration
--- was given, also `deadline_ms` and `expires_ms`, and the moment is made when the job arrives. While it can still come,
--- `due` has the member `deadline <id>` or `expires <id>` (see expiry).
+-- A job with such a time has the hook `timers`. Its hash has `deadline_at` and `expires_at` (ms). If a duration was
+-- given, it also has `deadline_ms` and `expires_ms`, and the time is computed when the job arrives. While the timer can
+-- still fire, `due` has the member `deadline <id>` or `expires <id>` (see expiry).
 
 local TIMERS = { DUE = P .. 'due' }
 
@@ -17,7 +17,8 @@ local function set_timer(job, kind, at)
   end
 end
 
--- A duration counts from `since`, again if it was retried; a moment stays, but does not hold up a retry after it.
+-- A duration counts from `since`, and restarts with a retry. A fixed time stays, but
+-- one in the past does not block a retry.
 local function arm(job, kind, length_ms, at, since, again)
   local field = kind .. '_at'
   length_ms, at = tonumber(length_ms or ''), tonumber(at or '')
@@ -44,7 +45,7 @@ local function arm_all(job, again)
   arm(job, 'expires', row[3], row[4], since, again)
 end
 
--- An attempt that was given back unfinished does not count: its job has yet to start.
+-- Set `expires` again if the only attempt was given back unfinished: the job has not started yet.
 local function arm_unstarted(job)
   local row = redis.call('HMGET', job_key(job.id), 'attempts', 'expires_at')
   if row[1] == '0' and row[2] then
@@ -65,13 +66,13 @@ function HOOKS.timers(job, from, to)
   end
 end
 
--- When the deadline of a job passed while it ran, so that it is being stopped; false if it did not.
+-- Return when the deadline passed while the job ran, so that it is being stopped; false if it did not.
 function TIMERS.expired_at(job)
   return has_hook(job.hooks, 'timers') and job.expired_at
 end
 
--- Which of these moments comes first (each may be missing): an attempt's `timeout`, or that its job was `cancelled` or
--- `expired`; and by when, `stop_ms` later, its command has to be gone. nil where it may run on.
+-- Return which event came first (each may be missing): the attempt's `timeout`, or that its job was `cancelled` or
+-- `expired`. Also return when its command has to be gone, `stop_ms` later. nil: it may continue.
 function TIMERS.must_stop(stop_ms, timeout_at, cancelled_at, overrun_at)
   local why, since = timeout_at and 'timeout', timeout_at
   if cancelled_at and not (since and since <= cancelled_at) then

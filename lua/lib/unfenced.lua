@@ -1,12 +1,12 @@
--- unfenced: reports of workers that name no fence, as they know of none; and many in one call.
+-- unfenced: reports from workers that do not know their fence; and batches of reports.
 
 local UNFENCED = {}
 
 do
 
--- Return the fence that a report means. In place of one it may have `safe`: the last attempt's, unless an earlier
--- one of this run was lost or given back, for then its worker may be the one that reports; or `always`: the last attempt's
--- whatever was before, and the job is marked. '' matches no attempt.
+-- Return the fence that a report means. Instead of a fence, the report may have `safe` or `always`. `safe` means the
+-- last attempt's fence, unless an earlier attempt of this run was lost or given back: its worker may be the one that
+-- reports. `always` means the last attempt's fence in any case, and marks the job. '' matches no attempt.
 function UNFENCED.meant_fence(id, fence)
   if fence ~= 'safe' and fence ~= 'always' then
     return fence
@@ -21,8 +21,8 @@ function UNFENCED.meant_fence(id, fence)
   return row[1] or row[2] or ''
 end
 
--- Return what a function says to one of many reports; where something of its job is damaged, `otherwise`: the others are
--- taken all the same.
+-- Return the result of a function for one of many reports. If the data of its job is damaged, return
+-- `otherwise`: the other reports are still handled.
 function UNFENCED.spare_others(id, otherwise, work, ...)
   local ok, result = pcall(work, ...)
   if ok then

@@ -1,8 +1,8 @@
 -- unique: keys that one job at a time holds. unique:<key> (STRING, with a TTL) names that job and its run.
 -- uses: formats
 --
--- A job has its key in its field `unique`, and the hook `unique`. Who submits or retries it
--- takes the key for it; here it is given back, whichever way the job goes, if it still names this job and this run.
+-- A job has its key in its field `unique`, and the hook `unique`. The submission or retry takes the key. The hook
+-- releases it when the job ends or starts, as `unique` states, if the key still names this job and this run.
 
 local UNIQUE = {}
 
@@ -13,7 +13,8 @@ function UNIQUE.parse(text)
   return name and { till = till, on_conflict = on_conflict, ttl_ms = ttl_ms, name = name, key = P .. 'unique:' .. name }
 end
 
--- The job that holds a key, or nil: a job that is gone, has ended or runs again holds no key by an entry that is left of it.
+-- Return the job that holds a key, or nil. The entry of a job that was deleted, has
+-- ended or has a new run does not count.
 function UNIQUE.holder_of(key)
   local id, run = FORMATS.read_holder(redis.pcall('GET', key))
   local job = id and read(id)
@@ -34,7 +35,7 @@ function UNIQUE.free(unique, id, run)
   end
 end
 
--- The job that keeps this one from running again, and the key that both need; nil when nothing does.
+-- Return the job that prevents a rerun of this one, and the key that both need; nil if there is none.
 function UNIQUE.kept_off_by(job)
   local unique = has_hook(job.hooks, 'unique') and UNIQUE.parse(job.unique)
   local other = unique and UNIQUE.holder_of(unique.key)
@@ -44,7 +45,7 @@ function UNIQUE.kept_off_by(job)
   return nil
 end
 
--- A job that cannot have its key for a further run, which nobody asked for by its name, ends at once.
+-- End a job at once if it cannot have its key for a rerun that was not requested for this job itself.
 local function end_without_key(job, other)
   redis.call('HSET', job_key(job.id), 'status', 'cancelled', 'finished_at', NOW_TEXT, 'reason', 'cancelled',
     'error', 'cancelled: job ' .. other.id .. ' holds its unique key')
@@ -64,7 +65,7 @@ function HOOKS.unique(job, from, to)
     local other = UNIQUE.holder_of(unique.key)
     if not other then
       UNIQUE.take(unique, job.id, run)
-    elseif not has_hook(job.hooks, 'array') then -- an array goes on as its tasks do
+    elseif not has_hook(job.hooks, 'array') then -- an array continues as its tasks do
       return end_without_key(job, other)
     end
   elseif from == 'running' and unique.till == 'started' and not UNIQUE.holder_of(unique.key) then

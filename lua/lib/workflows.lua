@@ -1,24 +1,27 @@
--- workflows: stop a workflow, cancel all that depends on a job, and start the final job when all others have ended.
+-- workflows: stop a workflow, cancel all dependents of a job, and start the final job when all others have ended.
 -- uses: formats ends arrays
 --
--- workflow:<id> (HASH) has beside its counts: `watched` (its jobs have the hook `workflow`), `on_failure`, `final` (id of that job),
--- `stopped` (`cancelled`, or `failed` and in `stopped_by` the job), and `stop_at`: the place in its list of jobs that the stop
--- has come to, while it is under way. Walks stand in `propagate` as `workflow:<id>` and `cascade:<job>`, so that anybody goes on.
--- A job that was cancelled with its dependents has `cascade`, the number of that cancel, and until all of them were visited
--- `cascade_at`, the next edge. An older cancel does not go where a newer one has been: no edge is walked twice for one cancel.
+-- workflow:<id> (HASH) has its counts and these fields: `watched` (its jobs have the hook `workflow`); `on_failure`;
+-- `final` (the id of the final job); `stopped` (`cancelled`, or `failed`, with the failed job in `stopped_by`);
+-- `stop_at`, during a stop: the position that it has reached in the list of jobs. The walks `workflow:<id>` and
+-- `cascade:<job>` are entries of `propagate`, so that any process can continue them.
+--
+-- A job that was cancelled with its dependents has `cascade`, the number of that cancel. Until all dependents are
+-- visited, it also has `cascade_at`, the position of the next one. An older cancel stops where a newer one has been, so
+-- no edge is walked twice for one cancel.
 
 local workflow_key, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
 
 do
 
 local STEP = 100
-local stirred = {} -- workflow → what its jobs did in this call: `ended`, or `again`: the final job may have to run again
+local stirred = {} -- workflow → `ended`, or `again` if the final job may have to run again
 
 function workflow_key(workflow)
   return P .. 'workflow:' .. workflow
 end
 
--- Have a stop go over the workflow's jobs, from a place in their list on.
+-- Make a stop visit the workflow's jobs, from a position in their list on.
 function go_on_stopping(workflow, from)
   local at = redis.call('HGET', workflow_key(workflow), 'stop_at')
   if not at then
@@ -53,7 +56,7 @@ local function stop_job(id, how, cause)
   end
 end
 
--- Cancel the next jobs of a stopped workflow; returns how many were looked at, and whether they were the last.
+-- Cancel the next jobs of a stopped workflow; returns how many were visited, and whether they were the last.
 function WALKS.workflow(workflow, budget)
   local key, limit = workflow_key(workflow), math.min(budget, STEP)
   local how, cause, at, final = unpack(redis.call('HMGET', key, 'stopped', 'stopped_by', 'stop_at', 'final'))
@@ -74,7 +77,7 @@ function WALKS.workflow(workflow, budget)
   return #ids, false
 end
 
--- A number that is higher than that of every cascade before, also of one in the same millisecond.
+-- Return a number that is higher than that of every earlier cascade, also within the same millisecond.
 function new_cascade()
   local last = tonumber(redis.call('HGET', KEYS[1], 'cascade') or '') or 0
   local token = int(math.max(NOW, last + 1))
@@ -83,7 +86,7 @@ function new_cascade()
 end
 
 function push_cascade(job, token)
-  if not job.cascade_at then -- else it is under way, and begins again
+  if not job.cascade_at then -- otherwise it is under way, and starts again
     redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
   end
   job.cascade, job.cascade_at = token, '0'
@@ -97,7 +100,7 @@ local function cascade_to(id, parent, token)
     return
   end
   if job.children or is_array(job) then
-    push_cascade(job, token) -- before its own edges are visited: they would skip what is to be cancelled
+    push_cascade(job, token) -- before a walk visits its own edges: it would skip jobs that the cascade has to cancel
   end
   if not TERMINAL[job.status] then
     local error = 'cancelled with ' .. parent .. ', on which it depends'
@@ -105,13 +108,13 @@ local function cascade_to(id, parent, token)
   end
 end
 
--- The next dependents of a job, from a place on: first its children, then the arrays that follow it (`f<place>`). Returns
--- them, and the place behind them, nil when there is none.
+-- Return the next dependents of a job from a position on: first its children, then the arrays that follow it
+-- (`f<position>`). Also return the next position, nil if there is none.
 local function next_dependents(id, at, limit)
   local follows, from = string.match(at, '^(f?)(%d+)$')
   local found = {}
   if not from then
-    return found -- the place is damaged
+    return found -- the position is damaged
   elseif follows == '' then
     for i, edge in ipairs(redis.call('LRANGE', job_key(id) .. ':children', from, int(tonumber(from) + limit - 1))) do
       found[i] = select(2, FORMATS.read_child(edge)) or ''
@@ -131,7 +134,7 @@ end
 function WALKS.cascade(id, budget)
   local limit, done = math.min(budget, STEP), 0
   local token, at = unpack(redis.call('HMGET', job_key(id), 'cascade', 'cascade_at'))
-  while token and at and done < limit do -- bound: each turn goes on to other dependents, at most `limit` in all
+  while token and at and done < limit do -- bound: each turn continues with other dependents, at most `limit` in all
     local found
     found, at = next_dependents(id, at, limit - done)
     for _, child in ipairs(found) do
@@ -152,7 +155,7 @@ end
 function HOOKS.workflow(job, from, to)
   local workflow = job.workflow
   if not workflow or from and not TERMINAL[from] and not TERMINAL[to] then
-    return nil -- it is neither new, nor has it ended, nor does it run again
+    return nil -- the job is not new, has not ended and does not run again
   end
   if not from then
     if job.final then
@@ -173,11 +176,11 @@ function HOOKS.workflow(job, from, to)
     end
   else
     stirred[workflow] = 'again'
-    resume_workflow(job) -- whoever had it run again: itself, one of its tasks, or a job that it depends on
+    resume_workflow(job) -- the rerun of this job, of one of its tasks, or of a dependency has caused this
   end
 end
 
--- The final job, and how many others have not ended; nil where there is none, or a count is damaged: see doctor.
+-- Return the final job, and how many others have not ended; nil if there is none, or a count is damaged: see doctor.
 local function read_final(workflow)
   local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
   local final, others = row[1] and read(row[1]), tonumber(row[2] or 0)
@@ -190,7 +193,7 @@ local function read_final(workflow)
   end
 end
 
--- Whether the final job waits although all others have ended; `start`: have it started.
+-- Whether the final job is waiting although all others have ended. With `start`, the flush starts it.
 function final_may_start(workflow, start)
   local final, others = read_final(workflow)
   if start then
@@ -199,8 +202,8 @@ function final_may_start(workflow, start)
   return final and final.status == 'blocked' and not final.batch and others <= 0
 end
 
--- Start the final job once all others have ended, or have it wait again when one of them runs again. Returns whether it
--- was moved.
+-- Start the final job once all others have ended, or make it wait again when one of them
+-- runs again. Returns whether it moved.
 local function settle_final(workflow, what)
   local final, others = read_final(workflow)
   if not final then
@@ -223,12 +226,12 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   stirred = {}
   for workflow, what in pairs(workflows) do
     local ok, has_moved = pcall(settle_final, workflow, what)
-    moved = ok and has_moved or moved -- one that is damaged spares the others (see doctor)
+    moved = ok and has_moved or moved -- a damaged one does not affect the others (see doctor)
   end
   return moved
 end
 
--- What a further run of one of its jobs means for a stop that has come to its end: the workflow goes on.
+-- Resume a workflow whose stop is complete, because one of its jobs runs again.
 function resume_workflow(job)
   if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
     redis.call('HDEL', workflow_key(job.workflow), 'stopped', 'stopped_by')
