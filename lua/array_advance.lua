@@ -1,21 +1,21 @@
--- array_advance: go on with an array: make tasks that may start by now, and do with every one what was asked of all.
+-- array_advance: continue an array: make the tasks that may start now, and apply a cancel or retry of all to each task.
 -- uses: edges arrays tasks
 --
 -- ARGV[1]  id     of the array's job
 -- ARGV[2]  limit  most tasks to look at, 1..100
 --
--- Returns {"MORE"}, {"SETTLED"} when there is nothing left to do now, or {"UNKNOWN"}
+-- Returns {"MORE"}, {"SETTLED"} if nothing is left to do now, or {"UNKNOWN"}
 
 local id, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 200
 
 local head = read(id)
-redis.pcall('ZREM', P .. 'arrays', id) -- it comes back, behind the others, if there is more to do
+redis.pcall('ZREM', P .. 'arrays', id) -- it is added again, behind the others, if there is more to do
 if not visible(head) then
   return { 'UNKNOWN' }
 end
 
--- Go over the next tasks; returns whether others are left. To make one is as much work as to look at some.
+-- Visit the next tasks; returns whether tasks are left. A visit may make a task, which costs more than a look.
 local function walk(row)
   local what, place = row.walk, tonumber(row.walk_at)
   local made = tonumber(row.dropped_from or row.made)

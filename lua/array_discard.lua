@@ -1,6 +1,6 @@
--- array_discard: forget the values of arrays that were not stored after all.
+-- array_discard: delete the values of arrays that were not stored.
 --
--- ARGV[1..]  ids  id of a job; one that is stored keeps its values
+-- ARGV[1..]  ids  id of a job; a stored job keeps its values
 --
 -- Returns {"DISCARDED"}
 

@@ -1,13 +1,14 @@
--- array_tasks: cancel some of an array's tasks, or run them again.
+-- array_tasks: cancel or retry some tasks of an array.
 -- uses: unique edges arrays tasks
 --
 -- ARGV[1]  id      of the array's job
 -- ARGV[2]  what    cancel or retry
 -- ARGV[3..]  places  index of a task
 --
--- Returns {"TASKS", word, …}, one of cancelled, cancelling, retried, ended, not_ended or beyond (there is no such task) for
--- each; {"NOT_STARTED", status}, {"HELD", holder, key} (see lib/unique), {"DROPPED", place} (it ended with its array before it
--- was made: only the whole array can be retried) or {"UNKNOWN"}, also if it is no array
+-- Returns {"TASKS", word, …} with a word per task: cancelled, cancelling, retried, ended, not_ended or beyond (there is
+-- no such task); {"NOT_STARTED", status}; {"HELD", holder, key} (see lib/unique); {"DROPPED", place}: this task ended
+-- with its array before it was made, and only the whole array can be retried; or {"UNKNOWN"}, also for a job that is
+-- not an array
 
 local id, what = ARGV[1], ARGV[2]
 local EDGES = 200

@@ -1,7 +1,7 @@
--- array_values: store the next values of an array, which its submission has asked for, before it is made again.
+-- array_values: store the next values of an array. Its submission asked for them, and will be repeated.
 --
 -- ARGV[1]  id       of the job
--- ARGV[2]  offset   how many were stored before
+-- ARGV[2]  offset   number of values that were stored before
 -- ARGV[3]  ttl_ms   how long they are kept until the job is stored, ms
 -- ARGV[4..]  values  value of a task
 --

@@ -1,9 +1,9 @@
--- attempt_begin: the command of a suspect starts now: from here on its worker is lost with it, not just beside it.
+-- attempt_begin: record that the command of a poison job starts: from now on, a lost worker counts against the job.
 --
 -- ARGV[1]  id     the job
 -- ARGV[2]  fence  of the attempt
 --
--- Returns {"BEGUN"} or {"LOST"}: somebody else has the attempt, or nobody
+-- Returns {"BEGUN"}, or {"LOST"} if the attempt has ended, or another worker has the job
 
 local id, fence = ARGV[1], ARGV[2]
 local job = read(id)

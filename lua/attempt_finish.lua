@@ -1,27 +1,27 @@
 -- attempt_finish: record how attempts ended, free their leases, and claim more in the same call.
 -- uses: formats ends edges expiry claims outputs retries unfenced
 --
--- A result counts only under the fence of the attempt that is running; who lost the lease changes nothing.
+-- A result counts only with the fence of the running attempt. A worker that lost the lease changes nothing.
 --
 -- ARGV[1]  worker        name of the worker
--- ARGV[2]  request       claim request `<incarnation>:<counter>`, '' to claim nothing
--- ARGV[3]  queues        names with spaces between, the first one first
--- ARGV[4]  limit         most jobs to claim, 0..150; 0: end the request (see attempt_claim)
--- ARGV[5]  lease_ms      length of the lease, ms
+-- ARGV[2]  request       claim request (see attempt_claim), '' to claim nothing
+-- ARGV[3]  queues        names separated by spaces, most preferred first
+-- ARGV[4]  limit         most jobs to claim, 0..150; 0 ends the request (see attempt_claim)
+-- ARGV[5]  lease_ms      duration of the lease, ms
 -- ARGV[6]  floor         highest fence that the caller has seen
--- ARGV[7]  park_ms       when nothing is there: keep the request for so long, ms; 0: don't
+-- ARGV[7]  park_ms       how long to park the request if it finds nothing, ms; 0: do not park it
 -- ARGV[8]  inbox         name of the list that wakes a parked worker (see attempt_claim)
--- ARGV[9]  begins        1: the worker says when the command of a suspect begins, 0: it does not (see attempt_claim)
--- ARGV[10]  retry_ms     wait before the second attempt, ms, of jobs that say nothing else (see lib/retries)
--- ARGV[11]  retry_max_ms  longest wait between two attempts, ms, of such jobs
--- ARGV[12]  successes    id, fence, id, fence … of attempts that succeeded without output, with spaces between;
+-- ARGV[9]  begins        1: the worker reports when the command of a poison job starts; 0: it does not
+-- ARGV[10]  retry_ms     delay before the second attempt, ms, of jobs without a delay of their own (see lib/retries)
+-- ARGV[11]  retry_max_ms  longest delay between two attempts, ms, of such jobs
+-- ARGV[12]  successes    id, fence, id, fence … of attempts that succeeded without output, separated by spaces;
 --                        a fence may also be `safe` or `always`: see lib/unfenced
 -- ARGV[13..]  results    id, fence, reason ('' for success), exit_code, signal, error, jitter (0..1),
---                        output offset ('' for none), output total, output data, retry_after (wait that the job asked
---                        for, ms, '' for none), result (JSON, '' for none), progress ('' for none)
+--                        output offset ('' for none), output total, output data, retry_after (delay that the job
+--                        requested, ms, '' for none), result (JSON, '' for none), progress ('' for none)
 --
 -- Returns {word of the claim (see attempt_claim) | "NONE", next_due_ms, propagate, results, claim, …}
--- propagate: 1 when edges are left to visit
+-- propagate: 1 if edges are left to visit
 -- results: {{"ACCEPTED" | "RECORDED" | "LOST" | "UNKNOWN" | "BROKEN", status}, …}, the successes first
 
 local asked = {
@@ -39,7 +39,7 @@ local retry_ms, retry_max_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
 local successes = ARGV[12]
 local WIDTH, EDGES = 13, 200
 
--- Accept an attempt's outcome under its fence; `write` stores its last output then.
+-- Accept an attempt's outcome if its fence is current. `write` then stores its last output.
 local function finish(id, fence, outcome, jitter, write)
   fence = UNFENCED.meant_fence(id, fence)
   local job = read(id)
@@ -47,7 +47,7 @@ local function finish(id, fence, outcome, jitter, write)
     return { 'UNKNOWN', '' }
   end
   if job.status ~= 'running' or job.fence ~= fence then
-    if job.fence == fence then -- it has ended: one that waits has none
+    if job.fence == fence then -- the job has ended: a waiting job has no fence
       return { 'RECORDED', job.status }
     end
     if job.ended_fence == fence then
@@ -72,7 +72,7 @@ local function finish_safely(id, ...)
   return result
 end
 
--- A full server keeps the result and does without the last output.
+-- A full server stores the result without the last output.
 local function finish_in_full(at)
   local id, fence, reason = ARGV[at], ARGV[at + 1], ARGV[at + 2] ~= '' and ARGV[at + 2] or nil
   local outcome = {

@@ -1,22 +1,22 @@
--- attempt_heartbeat: a worker proves that it lives, and renews the leases of all it runs.
+-- attempt_heartbeat: record that a worker is alive, and renew the leases of all its attempts.
 -- uses: formats timers unfenced
 --
--- Renews while status and fence match, even if the heartbeat key is gone. A lease is never renewed beyond
--- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms: whoever ignores these is ended
--- by the reaper then.
+-- A lease is renewed while status and fence match, even if the heartbeat key is gone. It is never renewed beyond
+-- started_at + timeout + stop_ms, nor beyond the cancel (or the missed deadline) + stop_ms. If a worker ignores these
+-- limits, the reaper ends the attempt.
 --
--- ARGV[1]  worker    name of the worker, '' for whoever has the attempt
--- ARGV[2]  lease_ms  length of the lease, ms; a worker silent for longer is lost
+-- ARGV[1]  worker    name of the worker, '' for the worker that has the attempt
+-- ARGV[2]  lease_ms  duration of the lease, ms; a worker that is silent for longer is lost
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
--- ARGV[4]  about     what the worker says of itself: JSON; '': nothing
+-- ARGV[4]  about     the worker's description of itself as JSON, '' for none
 -- ARGV[5..]  held    id, fence (or `safe`, `always`: see lib/unfenced) of each running attempt
 --
--- Returns {"BEAT", drain, "ok" | "cancel" | "lost", …} in the order of `held`; drain: as `drain` was told, '' for no
--- such wish
+-- Returns {"BEAT", drain, "ok" | "cancel" | "lost", …} in the order of `held`; drain: the request that worker_drain
+-- stored, '' for none
 
 local worker, lease_ms, stop_ms, about = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local timeouts = {} -- array → what its tasks have in common, '' for none
+local timeouts = {} -- array → the timeout of its tasks, '' for none
 
 local function timeout_of_array(array)
   if not timeouts[array] then
@@ -26,7 +26,7 @@ local function timeout_of_array(array)
   return timeouts[array] ~= '' and timeouts[array]
 end
 
--- A moment of a job, as a number; one that lies ahead was noted while the server's clock was wrong: it is now.
+-- Return a time of a job as a number. A time in the future dates from a wrong server clock, and becomes now.
 local function passed(key, field, moment)
   moment = tonumber(moment or '')
   if moment and moment > NOW then
@@ -65,7 +65,7 @@ for at = 5, #ARGV, 2 do
 end
 if about ~= '' then
   if redis.call('HSET', own_key, 'about', about, 'lease_ms', lease_ms) > 0 then
-    redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- its first heartbeat: the worker's own clock may be wrong
+    redis.call('HSETNX', own_key, 'since', NOW_TEXT) -- the first heartbeat; the worker's own clock may be wrong
   end
   redis.call('PEXPIRE', own_key, int(WORKER_SHOWN_MS))
   redis.call('ZADD', P .. 'workers', NOW_TEXT, worker)

@@ -1,8 +1,9 @@
 -- attempt_output: store what running attempts have written since the last call.
 -- uses: outputs unfenced
 --
--- ARGV[1..]  patches  id, fence (or `safe`, `always`: see lib/unfenced), offset of the data in what is stored (bytes, '' for no output), total written so far
---                     (bytes), data, progress (number or text, '' for none)
+-- ARGV[1..]  patches  id, fence (or `safe`, `always`: see lib/unfenced), offset of the data in the stored output
+--                     (bytes, '' for no output), total written so far (bytes), data, progress (number or
+--                     text, '' for none)
 --
 -- Returns {"OUTPUT", "stored" | "lost" | "full", …} in the order of `patches`
 

@@ -1,7 +1,8 @@
--- attempt_release: give running jobs back unfinished (drain, undelivered claim), at the head of their list.
+-- attempt_release: give running jobs back unfinished (drain, undelivered claim), to the head of their pending list.
 -- uses: jobs ends unfenced
 --
--- The attempt is refunded, at most 10 times per job. A job whose cancel was accepted ends `cancelled`.
+-- The attempt is refunded, at most 10 times per run. A job with an accepted cancel ends `cancelled`; after a missed
+-- deadline it ends `failed`.
 --
 -- ARGV[1..]  held  id, fence (or `safe`, `always`: see lib/unfenced) of each attempt
 --

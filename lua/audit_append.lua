@@ -1,7 +1,7 @@
--- audit_append: write down what people have done through the API; the oldest entries go.
+-- audit_append: append the actions of API users to the audit log, and drop the oldest entries.
 --
--- ARGV[1]  most  entries to keep, about
--- ARGV[2..]  entries  ms since then, id of the key, its name, operation, what it was done to, HTTP status, client's address
+-- ARGV[1]  most  entries to keep, approximately
+-- ARGV[2..]  entries  age in ms, id of the key, its name, operation, target, HTTP status, client's address
 --
 -- Returns {"NOTED"}
 

@@ -1,9 +1,9 @@
--- bulk_abort: end a bulk action where it is. What it has done stays done.
+-- bulk_abort: end a bulk action before it is complete. What it has done stays done.
 --
 -- ARGV[1]  id       of the action
--- ARGV[2]  keep_ms  how long it is shown, ms
+-- ARGV[2]  keep_ms  how long it stays visible, ms
 --
--- Returns {"HALTED"}, {"OVER", state} when it has ended before, or {"UNKNOWN"}
+-- Returns {"HALTED"}, {"OVER", state} if it had ended before, or {"UNKNOWN"}
 
 local id, keep_ms = ARGV[1], ARGV[2]
 local key = P .. 'action:' .. id

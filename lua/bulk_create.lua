@@ -1,19 +1,19 @@
--- bulk_create: store a bulk action, for reapers to work off.
+-- bulk_create: store a bulk action, which reapers then perform.
 --
--- What it goes over stands in `action:<id>:sources`, in order: names of indexes.
+-- `action:<id>:sources` lists the indexes that the action goes through, in order, by name.
 --
 -- ARGV[1]  id           of the action
 -- ARGV[2]  fingerprint  of the request body
--- ARGV[3]  statuses     those that the jobs may have, with spaces between
+-- ARGV[3]  statuses     statuses that match, separated by spaces
 -- ARGV[4]  queue        only jobs of this queue, '' for all
 -- ARGV[5]  workflow     only jobs of this workflow, '' for all
--- ARGV[6..]  fields     name, value: the rest of what the action's hash says
+-- ARGV[6..]  fields     name, value of each other field of the action's hash
 --
--- Returns {"ORDERED"}, {"REPEATED"} when it was stored before, or {"MISMATCH"} when its id was used for another
+-- Returns {"ORDERED"}, {"REPEATED"} if it was stored before, or {"MISMATCH"} if its id belongs to another action
 
 local id, fingerprint, statuses, queue, workflow = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local key, all = P .. 'action:' .. id, P .. 'actions'
-local LOOKED_AFTER = 20 -- forgotten actions that leave the list in one call
+local LOOKED_AFTER = 20 -- oldest entries checked in one call; an entry whose action has expired leaves the list
 
 local before = redis.call('HGET', key, 'fingerprint')
 if before then
@@ -27,7 +27,7 @@ local function add(source, size)
   total = total + size
 end
 
--- The indexes of the statuses, of one queue or of all, as far as they hold jobs.
+-- Add the indexes of the statuses, of one queue or of all, unless they are empty.
 local function add_indexes()
   local of = queue ~= '' and 'queue:' .. queue or 'jobs'
   for status in string.gmatch(statuses, '%S+') do

@@ -1,17 +1,17 @@
--- bulk_step: do the next step of a bulk action: look at some jobs, do with those that match what is asked, and note how far it is.
+-- bulk_step: do one step of a bulk action: look at the next jobs, act on each that matches, and move the cursor.
 -- uses: places queues steer
 --
--- All of a step is one script, so that whoever dies leaves an action that anyone can go on with. The lease only spares
--- Redis from reapers that work at one action all at once.
+-- A step is one script, so any reaper can continue after another has died. The lease only saves Redis work: without it,
+-- all reapers would try the same action at once.
 --
 -- ARGV[1]  id        of the action
--- ARGV[2]  reaper    who asks
--- ARGV[3]  lease_ms  for how long others leave the action to it, ms
+-- ARGV[2]  reaper    name of the calling reaper
+-- ARGV[3]  lease_ms  how long other reapers leave the action alone, ms
 -- ARGV[4]  looks     most jobs to look at
--- ARGV[5]  limit     most jobs to do something with
--- ARGV[6]  keep_ms   how long it is shown when it has ended, ms
+-- ARGV[5]  limit     most jobs to act on
+-- ARGV[6]  keep_ms   how long the action stays visible after its end, ms
 --
--- Returns {"ACTED", looked, done}, {"BUSY"} when another reaper is at it, or {"OVER"}
+-- Returns {"ACTED", looked, done}, {"BUSY"} if another reaper has the lease, or {"OVER"}
 
 local id, reaper, lease_ms, looks, limit, keep_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local key = P .. 'action:' .. id
@@ -41,11 +41,11 @@ for status in string.gmatch(action.statuses, '%S+') do
   statuses[status] = true
 end
 
--- The next ids of a sorted set by score, and where each stands.
+-- Return the next ids of a sorted set by score, and the cursor of each.
 local function next_by_score(zset)
   local score, member = PLACES.parse(action.cursor)
   if not score then
-    score, member = action.finished_after and by_change and tonumber(action.finished_after) - 1 or -1, '~' -- behind all ids
+    score, member = action.finished_after and by_change and tonumber(action.finished_after) - 1 or -1, '~' -- after ids
   end
   local from = PLACES.rank_behind(zset, score, member)
   local found, ids, places = redis.call('ZRANGE', zset, int(from), int(from + looks - 1), 'WITHSCORES'), {}, {}
@@ -100,7 +100,7 @@ local function has_tags(job)
   return true
 end
 
--- Whether a time of the job lies from `<what>_after` on and before `<what>_before`.
+-- Return whether a time of the job is at or after `<what>_after`, and before `<what>_before`.
 local function is_within(job, what, field)
   local after, before = tonumber(action[what .. '_after'] or 0), tonumber(action[what .. '_before'] or math.huge)
   if after == 0 and before == math.huge then
@@ -115,7 +115,7 @@ local function is_there_already(job)
     and job.priority == (action.to_priority or job.priority)
 end
 
-local SEARCHED = 100000 -- bytes of errors in one call, about: a text that is nearly found everywhere is much work
+local SEARCHED = 100000 -- bytes of errors in one call, approximately: near matches everywhere make a search slow
 local searched = 0
 
 local function is_in_error(job)
@@ -129,7 +129,7 @@ local function matches(job)
     and (action.queue == '' or job.queue == action.queue)
     and (action.workflow == '' or job.workflow == action.workflow)
     and not (action.action == 'cancel' and job.cancel_requested_at)
-    and not (action.action == 'delete' and job.hooks and job.array) -- tasks go with their array
+    and not (action.action == 'delete' and job.hooks and job.array) -- tasks are deleted with their array
     and (by_change or tonumber(job.created_at or 0) <= began)
     and (not action.name or job.name == action.name)
     and (not action.error or is_in_error(job))
@@ -148,7 +148,7 @@ local function failed(job, why)
   end
 end
 
--- Do with a job what is asked; returns whether to come back to it.
+-- Apply the action to a job; returns whether the next step must start with the same job.
 local function act(job)
   queues[job.queue] = true
   local well, done, why = pcall(STEER[action.action], job, action.to_queue or job.queue, action.to_priority or job.priority)

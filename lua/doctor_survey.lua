@@ -1,19 +1,19 @@
--- doctor_survey: answer commands that read, as of one moment, and tell which jobs have moved since another one.
+-- doctor_survey: run read commands as of one moment, and return the jobs that have moved since an earlier event.
 -- uses: together
 --
--- Who goes over all jobs in pages, and gets with each page those that have moved meanwhile, knows at each page how many jobs
--- there are in each state, exactly, while all goes on (see workron/doctor/tally.py).
+-- The doctor reads all jobs in pages, and gets with each page the jobs that have moved meanwhile. So it knows at each
+-- page exactly how many jobs are in each state, on a running system (see workron/doctor/tally.py).
 --
--- ARGV[1]  since     id of the last event that is known, '-' for none that is asked for
--- ARGV[2]  jobs      ids of jobs to be read, with spaces between
+-- ARGV[1]  since     id of the last known event, '-' to read no events
+-- ARGV[2]  jobs      ids of jobs to read, separated by spaces
 -- ARGV[3..]  commands  number of words, word, … (see lib/together)
 --
--- Returns {"SURVEYED", last, more, {answer, …}, {id, status, queue, workflow, array, key}, …}; last: id of the last event read;
--- more: 1 when there were others since; status '': there is no such job, or it is not admitted; array: of a
--- task; key: concurrency key; or {"LOST"}: events since then are gone, begin again
+-- Returns {"SURVEYED", last, more, {answer, …}, {id, status, queue, workflow, array, key}, …}; last: id of the last
+-- event read; more: 1 if there are later events; status '': the job does not exist, or is not admitted; array: the
+-- array of a task; key: concurrency key; or {"LOST"}: events after `since` may be gone, begin again
 
 local since, jobs = ARGV[1], ARGV[2]
-local EVENTS, ROWS = 100, 500 -- most that is read; an event of many jobs is read to its end
+local EVENTS, ROWS = 100, 500 -- most per call; an event of many jobs is read to its end
 local rows, seen, keys_of = {}, {}, {}
 
 local function key_of(array, own)

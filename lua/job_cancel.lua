@@ -1,12 +1,12 @@
--- job_cancel: end a job that waits, or have the command of a running one stopped.
+-- job_cancel: cancel a waiting job, or have the command of a running job stopped.
 -- uses: ends edges arrays workflows
 --
 -- ARGV[1]  id       of the job
--- ARGV[2]  run      the run that the caller saw, '' for the present one
--- ARGV[3]  cascade  1: cancel also all that depends on it, however far, also if it was cancelled before
+-- ARGV[2]  run      the run that the caller saw, '' for the current one
+-- ARGV[3]  cascade  1: also cancel all direct and indirect dependents, even if the job was cancelled before
 --
 -- Returns {"CANCELLED" | "CANCELLING", propagate, tasks}, {"ENDED", status}, {"OTHER_RUN", run} or {"UNKNOWN"}
--- propagate: 1 when edges are left to visit; tasks: 1 when array_advance is to go on
+-- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue
 
 local id, run, cascade = ARGV[1], ARGV[2], ARGV[3]
 local EDGES = 200

@@ -1,14 +1,15 @@
--- job_delete: forget a finished job with all that is stored of it; the tasks of an array first, step by step.
+-- job_delete: delete a finished job and all data of it. The tasks of an array go first, in steps.
 -- uses: queues edges deletion steer
 --
 -- ARGV[1]  id  of the job
 --
--- Returns {"DELETED"}, {"MORE"} when there are further tasks, or dependents to be told, {"NOT_ENDED", status}, {"NEEDED", why} or {"UNKNOWN"}
+-- Returns {"DELETED"}, {"MORE"} if tasks are left or dependents must still be notified, {"NOT_ENDED", status},
+-- {"NEEDED", why} or {"UNKNOWN"}
 
 local id = ARGV[1]
 local EDGES = 200
 
-propagate(EDGES) -- so that those which depend on it are told of its end
+propagate(EDGES) -- its dependents must be notified of its end first
 flush()
 local job = read(id)
 if not visible(job) then

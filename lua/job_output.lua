@@ -1,13 +1,13 @@
--- job_output: read what the attempts of a job have written behind a position.
+-- job_output: read what the attempts of a job have written after a position.
 -- uses: formats outputs
 --
 -- ARGV[1]  id      of the job
--- ARGV[2]  fence   of the attempt that the position is in, 0: before the first one that is kept, '': the latest one
--- ARGV[3]  offset  bytes of that attempt's output to pass over
+-- ARGV[2]  fence   of the position's attempt; 0: before the first stored attempt; '': the latest attempt
+-- ARGV[3]  offset  bytes of that attempt's output to skip
 --
--- Returns {"OUTPUT", status, fence, total, size, data}: of the first attempt that has written more, or else of the last one,
--- '' when there is none; total: bytes that it has written; size: bytes that are stored of them; data: the end of
--- what is stored, with all that the position has not passed
+-- Returns {"OUTPUT", status, fence, total, size, data} of the first attempt that has written more, else of the last
+-- one; fence '': there is no attempt; total: bytes that it has written; size: bytes of these that are stored; data: the
+-- end of the stored output, with everything after the position
 -- or {"UNKNOWN"}
 
 local id, fence, offset = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -31,7 +31,7 @@ if not found then
 end
 local key = job_key(id) .. ':output:' .. found
 local size = redis.call('STRLEN', key)
-if total > size then -- its middle is cut: what stands behind the head moves
+if total > size then -- its middle is cut: the data after the head moves
   from = math.min(from, OUTPUTS.HEAD)
 end
 return { 'OUTPUT', job.status, found, total, size, redis.call('GETRANGE', key, int(from), '-1') }

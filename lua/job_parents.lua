@@ -1,17 +1,17 @@
--- job_parents: read how the jobs ended that one depends on, with their results.
+-- job_parents: read how the dependencies of a job ended, with their results.
 -- uses: formats arrays
 --
 -- ARGV[1]  id     of the job
--- ARGV[2]  from   where to go on in its list of dependencies, as the last call answered; 1 at first
+-- ARGV[2]  from   position in its list of dependencies: 1, then `next` of the last call
 -- ARGV[3]  limit  most dependencies to read, 1..200
--- ARGV[4]  room   bytes of results to read at most; of those beyond only status and name are
+-- ARGV[4]  room   most bytes of results to read; a parent whose result does not fit is read without it
 --
--- A call ends behind a megabyte of results: what is left is read by the next one.
+-- A call ends after a megabyte of results. The next call reads the rest.
 --
--- Returns {"PARENTS", next, {parent, status, name, result, left_out}, …}, '' for what a parent has not; next: where to
--- go on, 0 at the end; left_out: 1 when there was no room for its result; or {"UNKNOWN"}
+-- Returns {"PARENTS", next, {parent, status, name, result, left_out}, …}, '' for a value that a parent lacks; next:
+-- where to continue, 0 at the end; left_out: 1 if there was no room for the result; or {"UNKNOWN"}
 
-local A_CALL = 1024 * 1024 -- bytes of results
+local A_CALL = 1024 * 1024 -- bytes of results in one call
 local id, from, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local edges = redis.call('HGET', job_key(id), 'depends_on')
@@ -23,7 +23,7 @@ if array then
   edges = redis.call('HGET', job_key(array), 'depends_on')
 end
 
--- The job behind an edge: of a task that follows another one, that one.
+-- Return the job that an edge names. For a task that follows another array, it is the task with the same index there.
 local function parent_of(parent, matching)
   if place and matching then
     local followed = read(parent)

@@ -2,11 +2,11 @@
 -- uses: unique edges arrays tasks
 --
 -- ARGV[1]  id   of the job
--- ARGV[2]  run  the run that the caller saw, '' for the present one
+-- ARGV[2]  run  the run that the caller saw, '' for the current one
 --
 -- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run},
 -- {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}
--- propagate: 1 when edges are left to visit; tasks: 1 when array_advance is to go on
+-- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue
 
 local id, run = ARGV[1], ARGV[2]
 local EDGES = 200
@@ -29,7 +29,7 @@ if job.status == 'skipped' or job.broken > 0 then
 end
 
 local head = head_of(job)
-if job.hooks and job.array and head == job then -- its array is forgotten: nobody knows what is to be run
+if job.hooks and job.array and head == job then -- its array was deleted, and with it the command
   return { 'UNKNOWN' }
 end
 local holder, key = UNIQUE.kept_off_by(head)

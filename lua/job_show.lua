@@ -1,10 +1,10 @@
--- job_show: read the hashes of some jobs, as many as fit into one answer.
+-- job_show: read the hashes of some jobs, as many as fit into one reply.
 --
--- ARGV[1]  room  bytes of fields and values: behind the job with which they are used up no other is read
+-- ARGV[1]  room  bytes of fields and values; the job that uses them up is the last one
 -- ARGV[2..]  ids  of the jobs
 --
--- Returns {"SHOWN", {field, value, …}, …}: the first of the jobs, one at least; empty where there is none, or its key is
--- damaged
+-- Returns {"SHOWN", {field, value, …}, …} for the first jobs, at least one; empty if the job does not exist, or its key
+-- is damaged
 
 local room = tonumber(ARGV[1])
 

@@ -1,28 +1,29 @@
--- job_submit: store submissions of jobs, each whole or not at all. Those that come together travel together.
+-- job_submit: store submissions of jobs, each whole or not at all. Submissions that arrive together share a call.
 -- uses: ends edges arrays submissions limits conflicts
 --
--- ARGV[1]  ttl_ms        how long idempotency keys are remembered, ms
+-- ARGV[1]  ttl_ms        how long idempotency keys are kept, ms
 -- ARGV[2..]  submissions  key (idempotency key with its scope, '' for none), fingerprint of the request body,
---                         workflow (id, '' for none), fields of a new workflow as JSON ('' where jobs are added to it),
---                         size (number of jobs), and the jobs (see lib/submissions), parents before their children
+--                         workflow (id, '' for none), fields of a new workflow as JSON ('' to add jobs to an old
+--                         one), size (number of jobs), and the jobs (see lib/submissions), parents first
 --
 -- Returns {"SUBMITTED", answer, …}, an answer per submission:
--- {"STORED", now_ms}, now_ms 0 if it was stored before; {"RETURNED", id} of the job that holds the unique key of the only one;
--- {"HELD", holder, key} (see lib/conflicts); {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"FULL", excess, rate},
--- {"WORKFLOW_UNKNOWN"}, {"WORKFLOW_CLOSED", why}, {"VALUES", id, …}: it would be stored, and the values of these arrays are still to come,
--- {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits) or {"BROKEN"} where a key of a parent is damaged
+-- {"STORED", now_ms}, now_ms 0 if it was stored before; {"RETURNED", id}: this job holds the key of the only one;
+-- {"HELD", holder, key} (see lib/conflicts); {"REPEATED", first_id, size, workflow}; {"MISMATCH"}; {"UNKNOWN", id, …};
+-- {"FULL", excess, rate}; {"WORKFLOW_UNKNOWN"}; {"WORKFLOW_CLOSED", why}; {"VALUES", id, …}: it can be stored, but the
+-- values of these arrays are missing; {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits); or
+-- {"BROKEN"}: a key of a parent is damaged
 
 local ttl_ms = ARGV[1]
 local limits = LIMITS.read()
 local made_at = NOW_TEXT
 local EDGES = 100
 
--- Write hashes and edges first: where a damaged key stops that, nothing else was written yet.
+-- Write hashes and edges first. If a damaged key stops that, nothing else was written yet.
 local function write_jobs(jobs, workflow)
   local children = {}
   for _, job in ipairs(jobs) do
     store_edges(job, children)
-    -- `skipped` is what its children in this call see; `enter_jobs` makes it true.
+    -- Its children in this call see `skipped`; `enter_jobs` then writes that status.
     job.status = job.broken and 'skipped' or job.waits and 'blocked' or ready_state(job)
   end
   for _, job in ipairs(jobs) do
@@ -46,7 +47,7 @@ local function enter_jobs(jobs)
     index(P .. 'jobs', job.id, 0)
     if job.broken then
       skip(read(job.id), job.broken_by)
-      job.status = 'skipped' -- again: `arrive` has said where it was for a moment
+      job.status = 'skipped' -- again: `arrive` has overwritten it
     end
     ids[#ids + 1] = job.id
     queues[job.queue] = true
@@ -59,7 +60,7 @@ end
 
 local replaced_any = false
 
--- The jobs and the room that a plan needs: who is replaced leaves its own.
+-- Return how much room a plan needs in each queue. A replaced job leaves its own room.
 local function sizes_for(plan)
   local sizes = sizes_of(plan.kept)
   for _, replaced in ipairs(plan.replaced) do
@@ -74,7 +75,7 @@ end
 local function replace_holders(plan)
   for _, replaced in ipairs(plan.replaced) do
     local other = read(replaced.id)
-    if not TERMINAL[other.status] then -- one of this call may have been skipped from the beginning
+    if not TERMINAL[other.status] then -- a job of this call may have been stored as skipped
       cancel(other, { error = 'replaced by job ' .. replaced.by })
       replaced_any = true
     end
@@ -85,8 +86,8 @@ local function is_replaceable(other)
   return not other.status or not (is_array(other) and array_row(other.id).started)
 end
 
--- Whether jobs were stored before that have these ids: the reply to this very call was lost then. One is enough: others may
--- have been deleted meanwhile.
+-- Return whether jobs with these ids were stored before: then the reply to this call was lost. One is enough, as others
+-- may have been deleted meanwhile.
 local function is_repeat(jobs)
   local keys, unique = {}, false
   for i, job in ipairs(jobs) do
@@ -98,7 +99,7 @@ local function is_repeat(jobs)
   return jobs[2] and unique and CONFLICTS.was_returned(jobs[1].id)
 end
 
--- Why these jobs can't be stored; nil if they can.
+-- Return the refusal of these jobs, nil if they can be stored.
 local function refusal(workflow, new, jobs, sizes)
   local refused = workflow ~= '' and new == '' and refuses_jobs(workflow)
     or limits.full and LIMITS.no_memory(limits)
@@ -114,7 +115,7 @@ local function refusal(workflow, new, jobs, sizes)
   return #missing > 0 and { 'VALUES', unpack(missing) } or nil
 end
 
--- Store the jobs that a plan keeps; returns why not, nil if they are stored.
+-- Store the jobs that a plan keeps; returns a refusal, nil if they are stored.
 local function store(workflow, new, size, plan)
   local jobs, sizes = plan.kept, sizes_for(plan)
   local refused = refusal(workflow, new, jobs, sizes)

@@ -1,22 +1,22 @@
--- key_create: store an API key under a name that no other has; only the hash of what its holder knows comes here.
+-- key_create: store an API key under a name that no other key has. Redis gets only the hash of the secret.
 --
--- ARGV[1]  id      of the key; a repeat of this call has it again
+-- ARGV[1]  id      of the key; a repeat of this call has the same id
 -- ARGV[2]  name    for people
--- ARGV[3]  ttl_ms  how long it is good, ms; '' for ever
--- ARGV[4]  most    keys that there may be
+-- ARGV[3]  ttl_ms  how long the key is valid, ms; '' for ever
+-- ARGV[4]  most    most keys that may exist
 -- ARGV[5]  kept_ms  how long an expired key is still listed, ms
--- ARGV[6..]  fields  of its hash: name, value
+-- ARGV[6..]  fields  name, value of each field of its hash
 --
--- Returns {"GRANTED"}, {"TAKEN"}: a key that has not expired has this name, or {"MANY"}: there are as many as there may be
+-- Returns {"GRANTED"}, {"TAKEN"} if an unexpired key has this name, or {"MANY"} if `most` keys exist
 
 local id, name, ttl_ms, most, kept_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local key, all = P .. 'apikey:' .. id, P .. 'apikeys'
 
 if redis.call('EXISTS', key) == 1 then
-  return { 'GRANTED' } -- the reply to this very call was lost before
+  return { 'GRANTED' } -- a repeat: the first reply was lost
 end
 redis.call('ZREMRANGEBYSCORE', all, '-inf', NOW_TEXT)
-local others = redis.call('ZRANGE', all, '0', '-1') -- bound: `most`, which each of these calls keeps to
+local others = redis.call('ZRANGE', all, '0', '-1') -- bound: `most`, which every call enforces
 if #others >= tonumber(most) then
   return { 'MANY' }
 end

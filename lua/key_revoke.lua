@@ -1,4 +1,4 @@
--- key_revoke: forget an API key.
+-- key_revoke: delete an API key.
 --
 -- ARGV[1]  id  of the key
 --

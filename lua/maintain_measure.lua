@@ -1,16 +1,16 @@
--- maintain_measure: note how fast queues drain: a refused submission gets its Retry-After from that.
+-- maintain_measure: measure how fast queues drain. A refused submission gets its Retry-After from that rate.
 --
--- The rate is a moving average of the jobs that end in a second, whatever their end. A call looks at some queues, the next
--- one goes on behind them: `measuring` in meta is "<when this round began> <ms since the last one> <rate up to here> <last
--- queue>". Only one call is made in a second, by whichever reaper comes first. Where one call sees all queues, the jobs that
--- wait are counted again.
+-- The rate is a moving average of the jobs that end per second, in any terminal state. A call looks at some queues, and
+-- the next call continues after them. Meanwhile `measuring` in meta is "<start of this round> <ms since the last round>
+-- <rate up to here> <last queue>". Only one call per second measures, from whichever reaper comes first. If one call
+-- sees all queues, it recounts the waiting jobs.
 --
 -- ARGV[1]  limit  most queues to look at
 --
--- Returns {"MEASURED", more} or {"TOO_EARLY"}; more: 1 when other queues are left for the next call
+-- Returns {"MEASURED", more} or {"TOO_EARLY"}; more: 1 if other queues are left for the next call
 
 local limit = tonumber(ARGV[1])
-local MEMORY_MS = 20000 -- what is longer ago hardly counts
+local MEMORY_MS = 20000 -- earlier ends hardly count
 local LEAST_MS = 1000
 
 local last_at, measuring = unpack(redis.call('HMGET', KEYS[1], 'rate_at', 'measuring'))
@@ -27,7 +27,7 @@ since_ms, total = tonumber(since_ms), tonumber(total)
 
 local weight = 1 - math.exp(-since_ms / MEMORY_MS)
 
--- The rate after a round in which `ended` jobs have ended; nil before there were two rounds.
+-- Return the rate after a round in which `ended` jobs have ended; nil before the second round.
 local function next_rate(rate, ended)
   if since_ms == 0 then
     return rate
@@ -65,7 +65,7 @@ end
 
 local queues = redis.call('ZRANGE', P .. 'queues', behind == '' and '-' or '(' .. behind, '+', 'BYLEX', 'LIMIT', '0', int(limit))
 for _, queue in ipairs(queues) do
-  pcall(measure, queue) -- one that is damaged holds up nobody
+  pcall(measure, queue) -- a damaged queue must not stop the others
 end
 local text, more = string.format('%.3f', total), #queues == limit
 redis.call('HSET', KEYS[1], 'rate_at', NOW_TEXT)
@@ -77,8 +77,8 @@ end
 if not more then
   redis.call('HSET', KEYS[1], 'rate', text)
 end
--- Who deletes a queue's key takes its jobs out of the sum for all queues, too: else it would stay too high for ever. What is
--- staged has room reserved in queues that may not be listed yet.
+-- If an operator deletes a queue's key, the total of all queues would stay too high for ever, so correct it here. A
+-- staged submission has room reserved in queues that may not be listed yet.
 if not more and behind == '' and redis.call('EXISTS', P .. 'batches') == 0
   and (redis.call('HGET', KEYS[1], 'waiting') or '0') ~= int(waiting) then
   redis.call('HSET', KEYS[1], 'waiting', int(waiting))

@@ -1,26 +1,24 @@
--- maintain_promote: make scheduled jobs pending whose time has come, act on timers that have come, and wake workers where work
--- waits and nobody was told.
+-- maintain_promote: make due jobs pending, act on due timers, and wake workers of queues where a wake-up was lost.
 -- uses: queues edges expiry claims
 --
 -- ARGV[1]  limit     most jobs and timers to act on, 1..200
--- ARGV[2..]  queues  names of queues to look at for a lost wake-up
+-- ARGV[2..]  queues  names of queues to check for a lost wake-up
 --
--- Returns {"PROMOTED", more, next_due_ms}; more: 1 when some are left that are due; next_due_ms
--- -1: there are no others
+-- Returns {"PROMOTED", more, next_due_ms}; more: 1 if due jobs or timers are left; next_due_ms -1: nothing is scheduled
 
 local limit = tonumber(ARGV[1])
 local EDGES = 100
-local WAKES = 10 -- most workers that are woken in one queue while nobody listens to the inbox of the one before
+local WAKES = 10 -- most workers woken in one queue: another is woken only if no process reads the last one's inbox
 
 local more = CLAIMS.promote(limit)
 flush()
-if EXPIRY.ended_here then -- further edges are visited by the reaper's next step
+if EXPIRY.ended_here then -- the reaper's next step visits further edges
   propagate(EDGES)
   flush()
 end
 for at = 2, #ARGV do
   for _ = 1, WAKES do
-    local ok, unheard = pcall(CLAIMS.hint_left, ARGV[at]) -- one that is damaged holds up nobody
+    local ok, unheard = pcall(CLAIMS.hint_left, ARGV[at]) -- a damaged queue must not stop the others
     if not ok or type(unheard) ~= 'number' or unheard < 2 then
       break
     end

@@ -3,7 +3,7 @@
 --
 -- ARGV[1]  limit  most edges to visit, 1..200
 --
--- Returns {"PROPAGATED"} when none are left, or {"MORE"}
+-- Returns {"PROPAGATED"} if none are left, or {"MORE"}
 
 local more = propagate(tonumber(ARGV[1]))
 flush()

@@ -1,40 +1,42 @@
--- maintain_reap: take back what silent workers held: compare and move in one script, so any number of reapers is safe.
+-- maintain_reap: take jobs back from silent workers. One script compares and moves, so any number of reapers is safe.
 -- uses: formats jobs history timers ends
 --
--- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too; one that is alive is
--- scored again. A suspect whose command had not begun is given back, and the attempt is refunded.
+-- A job is taken only if its lease has passed and its heartbeat key (same fence) is gone too. If the worker is alive,
+-- the lease gets a new score. If the command of a poison job had not started, the job is given back, and the attempt is
+-- refunded.
 --
--- While all passes paused, Redis or all of us were away, and workers could not be heard: that time does not count for a
--- lease, once. A score with a half is of one that was put off: what beats again has a whole number.
+-- If no reaper ran for a while, Redis or all reapers were away, and workers could not send heartbeats. A lease that ran
+-- then is put off by that time, once. A score that ends in .5 marks a lease that was put off; a heartbeat writes a
+-- whole number.
 --
--- No lease is longer than its attempt was given (see its heartbeat): one that ends later was made while the server's clock
--- was ahead. So the last leases are looked at, too.
+-- No lease is longer than its attempt was given (see its heartbeat). A longer one was made while the server's clock was
+-- ahead. So each pass also looks at the last leases.
 --
 -- ARGV[1]  pass_ms   time between two passes, ms
--- ARGV[2]  lease_ms  length of a lease, ms
+-- ARGV[2]  lease_ms  duration of a lease, ms
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
 -- ARGV[4]  limit     most leases to look at, 1..100
--- ARGV[5]  excess    part of the memory in use that is too much for new work, 0..1, 0: there is room, '': not known
+-- ARGV[5]  excess    share of the used memory that is too much for new work, 0..1; 0: there is room; '': unknown
 -- ARGV[6]  seen      highest beat that the caller has seen, 0: none
 --
--- Returns {"REAPED", undone, beat, requeued, ended, alive, put_off, more, {id, attempt, worker}, …}; undone: how many
--- beats Redis had lost; beat: number of this pass; more: 1 when leases are left to look at
+-- Returns {"REAPED", undone, beat, requeued, ended, alive, put_off, more, {id, attempt, worker}, …}; undone: number of
+-- beats that Redis has lost; beat: number of this pass; more: 1 if leases are left to look at
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local MOST_LOST = 1000 -- so many of the workers that are lost are shown
-local FORGOTTEN = 100 -- and so many of them go in one pass
+local MOST_LOST = 1000 -- lost workers that stay in the list
+local FORGOTTEN = 100 -- most of them removed in one pass
 
 local last, paused_at, resumed_at, beat, far = unpack(
   redis.call('HMGET', KEYS[1], 'last_pass', 'paused_at', 'resumed_at', 'beat', 'far'))
-beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- they may be damaged
+beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- the fields may be damaged
 local undone = math.max(seen - beat, 0)
 if undone > 0 then
   HISTORY.note_rollback('beat', seen, beat)
   beat = seen
 end
 beat = beat + 1
-if excess and excess > 0 then -- as jobs: so many have to go before there is room
+if excess and excess > 0 then -- as a number of jobs: this many must go before there is room
   redis.call('HSET', KEYS[1], 'full', int(math.max(1, math.ceil(excess * redis.call('ZCARD', P .. 'jobs')))))
 elseif excess then
   redis.call('HDEL', KEYS[1], 'full')
@@ -49,13 +51,13 @@ paused_at, resumed_at = tonumber(paused_at or ''), tonumber(resumed_at or '')
 local requeued, ended, alive, put_off = 0, 0, 0, 0
 local taken = {}
 
--- Why a job has to stop, and by when (ms): see timers.
+-- Return why a job must stop, and by when (ms): see timers.
 local function stop_of(job)
   local timeout_at = job.timeout_ms and job.started_at and job.started_at + job.timeout_ms
   return TIMERS.must_stop(stop_ms, timeout_at, job.cancel_requested_at, TIMERS.expired_at(job))
 end
 
--- How long the lease of a job may still run: 0 when it is lost.
+-- Return how long the lease of a job may still run (ms), 0 if it is lost.
 local function rest_ms(job)
   local _, last = stop_of(job)
   local overdue = last and NOW > last
@@ -73,7 +75,7 @@ local function rest_ms(job)
   return math.min(math.max(rest, 1), last and last + 1 - NOW or math.huge)
 end
 
--- Until when a lease that is over is put off, because nobody looked while it ran; nil if it is not.
+-- Return until when an expired lease is put off because no reaper looked while it ran; nil if it is not.
 local function put_off_until(till)
   if not (paused_at and resumed_at) or resumed_at > NOW or till % 1 ~= 0 then
     return nil
@@ -82,8 +84,8 @@ local function put_off_until(till)
   return later > NOW and later or nil
 end
 
--- Have a lease end no later than its attempt was given, and its heartbeat, too; returns whether it would have. One without a
--- heartbeat was put off before.
+-- Cut a lease, and its heartbeat, to the duration that its attempt was given; returns whether it was longer. A lease
+-- without a heartbeat is marked as put off.
 local function cut_short(id, till)
   local key = job_key(id) .. ':heartbeat'
   local own_ms = tonumber((select(4, FORMATS.read_heartbeat(redis.call('GET', key))))) or lease_ms
@@ -95,8 +97,8 @@ local function cut_short(id, till)
   return true
 end
 
--- Look at those of the last leases that no worker with a lease of ours could have; the next pass goes on behind those that
--- were right. Returns whether all that it looked at were wrong, so that there may be more of them.
+-- Look at the last leases, which end later than a lease of `lease_ms` made now. The next pass continues after the
+-- correct ones. Returns whether a full page was wrong, so that there may be more.
 local function look_at_last()
   local first = '(' .. int(NOW + lease_ms)
   local found = redis.call('ZREVRANGEBYSCORE', P .. 'leases', '+inf', first, 'WITHSCORES', 'LIMIT', int(far), int(limit))
@@ -115,8 +117,8 @@ local function look_at_last()
   return #found == 2 * limit and right == 0
 end
 
--- Whether its worker was lost before the command of a suspect began: then that does not count. It does after many times:
--- a job may be such that workers die of it even before.
+-- Return whether the worker was lost before the command of a poison job started: then the loss does not count. After
+-- many refunds it counts, as a job may kill workers even before its command starts.
 local function had_not_begun(job)
   return job.waits == job.fence and (tonumber(job.releases or '') or 0) < REFUNDS
 end
@@ -160,8 +162,8 @@ local function look_at(id, till)
   end
 end
 
--- Forget workers that have been silent for an hour, and of those that are lost all but the last ones: a worker that is
--- started again and again as its jobs kill it leaves many.
+-- Forget workers that have been silent for an hour, and all lost workers but the latest. A worker that is restarted
+-- each time its jobs kill it leaves many.
 local function forget_workers()
   local all = P .. 'workers'
   redis.call('ZREMRANGEBYSCORE', all, '-inf', int(NOW - WORKER_SHOWN_MS))

@@ -1,18 +1,18 @@
--- maintain_repair: find jobs that were lost on the way and put them back. Reapers do so all the time, without being asked.
+-- maintain_repair: find lost jobs and put them back. Reapers run this spot check all the time.
 -- uses: formats jobs slots arrays workflows
 --
--- It goes over the keys of jobs, not over an index: a job that stands in no index is found, too. What else can be wrong,
--- `workron doctor` finds, and `workron doctor --rebuild` mends.
+-- It scans the keys of jobs, not an index, so it also finds a job that no index names. `workron doctor` finds all other
+-- faults, and `workron doctor --rebuild` repairs them.
 --
 -- ARGV[1]  cursor  of SCAN, '0' to begin
--- ARGV[2]  number  keys to go over, about
+-- ARGV[2]  number  keys to scan, approximately
 --
--- Returns {"LOOKED", cursor, {id, code, detail, mended}, …}, an entry per fault; cursor '0': all were looked at; mended: 1 when
--- it was put right by this call
+-- Returns {"LOOKED", cursor, {id, code, detail, mended}, …}, an entry per fault; cursor '0': the scan is complete;
+-- mended: 1 if this call repaired it
 
 local cursor, number = ARGV[1], ARGV[2]
-local SHORT = 1000 -- a longer list is not searched: it is looked at again when it is shorter
-local SHOWN = 200 -- so many bytes of what was found: it may be anything
+local SHORT = 1000 -- a longer list is not searched; a later scan does it when the list is shorter
+local SHOWN = 200 -- most bytes of a detail: it may be anything
 local STATUSES = { pending = true, scheduled = true, running = true }
 for status in pairs(INDEXED) do
   STATUSES[status] = true
@@ -27,7 +27,7 @@ local function stands_in(list, member)
   return redis.call('LLEN', list) > SHORT or redis.call('LPOS', list, member)
 end
 
--- Put a job into an index in which it is missing.
+-- Add a job to an index that lacks it.
 local function check_index(id, key, score)
   if not redis.call('ZSCORE', key, id) then
     index(key, id, score)
@@ -35,7 +35,7 @@ local function check_index(id, key, score)
   end
 end
 
--- Put a job's queue among those in which it is missing.
+-- Add a job's queue to a set of queues that lacks it.
 local function check_listed(id, queue, key)
   if not redis.call('ZSCORE', key, queue) then
     index(key, queue, 0)
@@ -43,7 +43,7 @@ local function check_listed(id, queue, key)
   end
 end
 
--- A job of a concurrency key stands in the line of that; only if it was let go, also in the list.
+-- A pending job with a concurrency key has a queue position there. Only an admitted job is also in the pending list.
 local function check_line(job, name, list)
   local waiting = SLOTS.waiting_of(name, job.queue)
   local place = tonumber(redis.call('ZSCORE', waiting, job.id) or '')
@@ -55,7 +55,7 @@ local function check_line(job, name, list)
     count(queue_key(job.queue), 'held', 1)
     SLOTS.touched[name] = 'changed'
     tell(job.id, 'not-in-list', list, true)
-  elseif place > 0 then -- it is held: perhaps a slot was lost
+  elseif place > 0 then -- it is held: a slot may have been lost
     SLOTS.touched[name] = SLOTS.touched[name] or 'on'
   end
 end
@@ -73,7 +73,7 @@ local function check_pending(job)
   end
 end
 
--- Without a lease it is as one whose lease is over: the reaper sees whether its worker is alive.
+-- Treat a running job without a lease as if the lease had expired: the reaper sees whether its worker is alive.
 local function check_running(job)
   if not redis.call('ZSCORE', P .. 'leases', job.id) then
     index(P .. 'leases', job.id, NOW_TEXT)
@@ -81,7 +81,7 @@ local function check_running(job)
   end
 end
 
--- What is due after a duration (`wait_ms`; nil: at a given moment) can't be due later than that: it was
+-- A due time after a duration (`wait_ms`; nil: at an absolute time) can't be later than that from now. A later one was
 -- set while the server's clock was ahead.
 local function check_due(job, member, field, at, wait_ms)
   if wait_ms and at > NOW + wait_ms then
@@ -95,7 +95,7 @@ local function check_due(job, member, field, at, wait_ms)
   end
 end
 
--- Timers that are set, and count from a moment of the server's clock.
+-- Check the timers that are set and count a duration by the server's clock.
 local function check_timers(job)
   for _, kind in ipairs({ 'deadline', 'expires' }) do
     local member, wait_ms = FORMATS.timer(kind, job.id), tonumber(job[kind .. '_ms'] or '')
@@ -105,7 +105,7 @@ local function check_timers(job)
   end
 end
 
--- A walk that nobody would go on with.
+-- Put a walk back that `propagate` lacks.
 local function check_walk(id, entry)
   if not stands_in(P .. 'propagate', entry) then
     redis.call('RPUSH', P .. 'propagate', entry)
@@ -113,7 +113,8 @@ local function check_walk(id, entry)
   end
 end
 
--- An array of which followers are to be told what has ended, and one that waits although all that it follows has ended.
+-- Check that the followers of an array will be notified of its ended tasks, and that it does not itself wait for an
+-- array that has ended.
 local function check_followers(job)
   if redis.call('EXISTS', array_key(job.id) .. ':ended') == 1 then
     check_walk(job.id, 'follow:' .. job.id)
@@ -145,7 +146,7 @@ local function check_walks(job)
       tell(job.id, 'stuck-walk', array_key(job.id), true)
     end
     if not TERMINAL[job.status] then
-      touch(job.id) -- it is brought to what its tasks demand
+      touch(job.id) -- bring it to the state that its tasks require
     end
   end
 end

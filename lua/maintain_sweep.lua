@@ -1,23 +1,23 @@
--- maintain_sweep: delete finished jobs whose retention has passed, of all queues, oldest first.
+-- maintain_sweep: delete finished jobs of all queues whose retention has passed, oldest first.
 -- uses: places queues deletion
 --
--- A job stays while its edges are not all visited, or a cancel is to go on from it to its dependents, and while its workflow
--- has unfinished jobs; a task that is not done stays as long as its array, an array as long as one that follows it. The
--- caller goes on behind those, so that they do not hold up the others.
+-- A job is kept while it has edges to visit, while a cancel must still cascade from it, and while its workflow has
+-- unfinished jobs. A task that is not done is kept as long as its array, and an array as long as an array that follows
+-- it. The caller continues after the kept jobs, so that they do not block the others.
 --
 -- ARGV[1]  status     done, failed, cancelled or skipped
 -- ARGV[2]  keep_ms    retention, ms
--- ARGV[3]  place      where to begin: behind `<ms> <id>`, '' at the oldest
+-- ARGV[3]  place      where to begin: after `<ms> <id>`, '' at the oldest job
 -- ARGV[4]  limit      most jobs to delete
 -- ARGV[5]  looks      most jobs to look at
 --
--- Returns {"SWEPT", deleted, more, place}; more: 1 when there may be others whose time has passed; place: to go on from
+-- Returns {"SWEPT", deleted, more, place}; more: 1 if the retention of others may have passed; place: where to continue
 
 local status, keep_ms, place, limit, looks = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local zset = P .. 'jobs:' .. status
 local deleted, queues, going_on = 0, {}, {}
 
--- Whether a job is kept because its workflow goes on: of most that are kept no more is read.
+-- Return whether a job is kept because its workflow is unfinished. For most kept jobs, nothing else is read.
 local function is_part(id)
   local row = redis.pcall('HMGET', job_key(id), 'status', 'workflow')
   local workflow = row[1] == status and row[2]

@@ -1,11 +1,11 @@
--- maintain_trim: drop ids of jobs that wait no more (cancelled, deleted) from a pending list that nobody pops.
+-- maintain_trim: drop ids of jobs that no longer wait (cancelled, deleted) from a pending list that no worker pops.
 --
 -- ARGV[1]  queue     name of the queue
 -- ARGV[2]  priority  1..9
 -- ARGV[3]  skip      position in the list to start at
 -- ARGV[4]  limit     most ids to look at, 1..500
 --
--- Returns {"TRIMMED", next, dropped}; next: the position to go on at, -1 at the end of the list
+-- Returns {"TRIMMED", next, dropped}; next: the position to continue at, -1 at the end of the list
 
 local queue, priority, skip, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local list = queue_key(queue) .. ':pending:' .. priority

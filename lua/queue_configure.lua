@@ -1,7 +1,7 @@
--- queue_configure: set how many jobs of a queue may run, wait, or start in a time, or pause it; then wake who may start more.
+-- queue_configure: pause a queue, or limit its running jobs, waiting jobs or starts; then wake a worker if jobs wait.
 -- uses: queues gates
 --
--- ARGV[1]  queue   name of the queue; it is made if need be
+-- ARGV[1]  queue   name of the queue; it is created if needed
 -- ARGV[2..]  fields  name of a field of its hash, value ('' to remove it)
 --
 -- Returns {"GATED"}

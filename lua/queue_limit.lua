@@ -1,6 +1,6 @@
--- queue_limit: set how many jobs may wait. The numbers stand in Redis, so that all who submit go by the same ones.
+-- queue_limit: set how many jobs may wait. The limits are in Redis, so that all API servers apply the same ones.
 --
--- ARGV[1]  scope  'queues' (those without a limit of their own: see queue_configure) or 'total'
+-- ARGV[1]  scope  'queues' (queues without a limit of their own: see queue_configure) or 'total'
 -- ARGV[2]  most   jobs that may wait, '' for no limit
 --
 -- Returns {"LIMITED"}

@@ -1,10 +1,10 @@
--- queue_purge: cancel jobs that are ready to run in a queue, in steps.
+-- queue_purge: cancel the pending jobs of a queue, in steps.
 -- uses: slots ends edges claims
 --
 -- ARGV[1]  queue  name of the queue
 -- ARGV[2]  limit  most jobs to cancel, 1..100
 --
--- Returns {"PURGED", cancelled, more, propagate}; more: 1 when others are left; propagate: 1 when edges are left to visit
+-- Returns {"PURGED", cancelled, more, propagate}; more: 1 if others are left; propagate: 1 if edges are left to visit
 
 local queue, limit = ARGV[1], tonumber(ARGV[2])
 local EDGES = 100

@@ -1,9 +1,9 @@
--- queue_remove: remove a queue that holds no jobs, with its limits.
+-- queue_remove: remove a queue without jobs, and its limits.
 -- uses: gates
 --
 -- ARGV[1]  queue  name of the queue
 --
--- Returns {"FORGOTTEN"}, {"HOLDS", number} of jobs, finished ones too, or {"UNKNOWN"}
+-- Returns {"FORGOTTEN"}, {"HOLDS", number} with the number of its jobs, finished ones included, or {"UNKNOWN"}
 
 local queue = ARGV[1]
 local key = queue_key(queue)

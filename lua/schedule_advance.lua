@@ -1,18 +1,18 @@
--- schedule_advance: move a schedule on without storing jobs: an occurrence that has to wait, was missed, is refused, or comes later.
--- The script that stores an occurrence's jobs moves its schedule itself (see lib/schedules).
+-- schedule_advance: advance a schedule without storing jobs: an occurrence waits, was missed or refused, or is put off.
+-- The script that stores the jobs of an occurrence advances its schedule itself (see lib/schedules).
 -- uses: schedules
 --
 -- ARGV[1]  name       of the schedule
 -- ARGV[2]  version    that the caller has seen
 -- ARGV[3]  kind       `next` or `queued`: which occurrence is meant
 -- ARGV[4]  at         its time as the caller has seen it, ms
--- ARGV[5]  last       newest of those that were missed, ms; else as `at`
--- ARGV[6]  following  the next occurrence then, ms; `-` for none
--- ARGV[7]  what       `hold`: if it has to wait for an earlier one; `missed`; `refused`; or `later`
--- ARGV[8]  number     how many were missed, or in how many ms to look again
--- ARGV[9]  text       why it is refused, else ''
+-- ARGV[5]  last       time of the newest missed occurrence, ms; otherwise the same as `at`
+-- ARGV[6]  following  time of the occurrence after that, ms; `-` for none
+-- ARGV[7]  what       `hold`: if it must wait for an earlier one; `missed`; `refused`; or `later`
+-- ARGV[8]  number     number of missed occurrences, or ms until the next look
+-- ARGV[9]  text       reason of a refusal, otherwise ''
 --
--- Returns {"MOVED"}, or {"OTHERWISE"} when the schedule is not, or no more, as the caller has seen it
+-- Returns {"MOVED"}, or {"OTHERWISE"} if the schedule is not, or no longer, as the caller has seen it
 
 local name, version, kind, at, last, following = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local what, number, text = ARGV[7], ARGV[8], ARGV[9]

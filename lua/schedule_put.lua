@@ -2,20 +2,20 @@
 -- uses: schedules
 --
 -- ARGV[1]  name     of the schedule
--- ARGV[2]  seen     its version as the caller has seen it, '' if there was none
--- ARGV[3]  version  a fresh one; a repeat of this call has it again
--- ARGV[4]  next_at  its next occurrence, ms; '' for none, '=' for the one that it has: it may have fired since it was seen
--- ARGV[5]  last     its newest occurrence that was dealt with as the caller has seen it, ms; '' for none
--- ARGV[6..]  fields  of the hash: name, value
+-- ARGV[2]  seen     version that the caller has seen, '' if there was none
+-- ARGV[3]  version  a new one; a repeat of this call has the same version
+-- ARGV[4]  next_at  time of its next occurrence, ms; '' for none; '=' keeps the stored one: it may have fired
+-- ARGV[5]  last     time of its newest handled occurrence as the caller has seen it, ms; '' for none
+-- ARGV[6..]  fields  name, value of each field of its hash
 --
--- Returns {"SCHEDULED", created} (1 or 0), or {"OTHERWISE"} when it is not as seen
+-- Returns {"SCHEDULED", created} (1 or 0), or {"OTHERWISE"} if it is not as the caller has seen it
 
 local name, seen, version, next_at, last = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local key = SCHEDULES.key_of(name)
 
 local present, born, newest, kept = unpack(redis.call('HMGET', key, 'version', 'born', 'last', 'next'))
 if present == version then
-  return { 'SCHEDULED', born == version and 1 or 0 } -- the reply to this very call was lost before
+  return { 'SCHEDULED', born == version and 1 or 0 } -- a repeat: the first reply was lost
 end
 if (present or '') ~= seen then
   return { 'OTHERWISE' }
@@ -23,7 +23,7 @@ end
 if next_at == '=' then
   next_at = kept or ''
 elseif next_at ~= '' and newest and newest ~= last and tonumber(newest) >= tonumber(next_at) then
-  return { 'OTHERWISE' } -- what would come next has come since
+  return { 'OTHERWISE' } -- the next occurrence has been handled meanwhile
 end
 redis.call('HDEL', key, 'job', 'workflow', 'paused', 'next', 'key')
 for at = 6, #ARGV, 2 do

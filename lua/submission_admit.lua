@@ -1,9 +1,9 @@
--- submission_admit: put the next chunk of an open submission into its indexes; the work list makes it resumable by anyone.
+-- submission_admit: index the next chunk of an open submission. Any process can continue from the work list.
 -- uses: formats edges arrays workflows
 --
 -- ARGV[1]  batch  id of the submission
 --
--- Returns {"ADMITTED"} when all are, {"MORE"}, or {"CLOSED"} when the submission is not open
+-- Returns {"ADMITTED"} if all chunks are admitted, {"MORE"}, or {"CLOSED"} if the submission is not open
 
 local batch = ARGV[1]
 local batch_key = P .. 'batch:' .. batch
@@ -13,11 +13,11 @@ if state ~= 'open' then
   return { 'CLOSED' }
 end
 
-workflow = workflow or redis.call('HGET', job_key(batch), 'workflow') or '' -- it has the id of its first job
+workflow = workflow or redis.call('HGET', job_key(batch), 'workflow') or '' -- the batch has the id of its first job
 
 local queues = {}
 local members = {} -- of this chunk, in order
-local scores = {} -- and of the index of all jobs: 0, id, …
+local scores = {} -- for the index of all jobs: 0, id, …
 
 local function note(id)
   members[#members + 1] = id
@@ -25,7 +25,7 @@ local function note(id)
   scores[#scores + 1] = id
 end
 
--- The state that is due by now: parents may have ended, and times may have come, while the batch was staged.
+-- Return the status that is due now: parents may have ended, and due times passed, while the batch was staged.
 local function state_of(job)
   if job.status == 'blocked' and redis.call('EXISTS', job_key(job.id) .. ':parents') == 1 then
     return 'blocked'
@@ -54,13 +54,13 @@ local function admit(id)
     if is_array(job) then
       count(queue_key(job.queue), 'reserved', -tonumber(job.array_size))
     end
-    if job.batch then -- else it was cancelled meanwhile
+    if job.batch then -- otherwise it was cancelled meanwhile
       settle_staged(job)
     end
   end
 end
 
--- Jobs of which the status is known: whoever still is in the batch has it.
+-- Admit jobs with a known status. A job that is still in the batch has that status.
 local function admit_alike(ids, status, priority, queue)
   local job = { queue = queue, priority = priority, workflow = workflow ~= '' and workflow }
   queues[queue] = true
@@ -76,7 +76,7 @@ local function admit_alike(ids, status, priority, queue)
 end
 
 for _, run in ipairs(FORMATS.read_alike(redis.call('LPOP', batch_key .. ':ids'))) do
-  count(queue_key(run.queue), 'reserved', -#run.ids) -- they are counted by their states now
+  count(queue_key(run.queue), 'reserved', -#run.ids) -- the counts of their statuses include them now
   if run.status == '' or run.status == 'blocked' and disturbed then
     for _, id in ipairs(run.ids) do
       admit(id)

@@ -1,7 +1,7 @@
 -- submission_stage: store one chunk of a large submission, not visible yet.
 -- uses: formats submissions limits conflicts
 --
--- The state of the batch is checked by every call. Further edges of a job of an earlier chunk come as a job without
+-- Every call checks the state of the batch. Further edges of a job from an earlier chunk arrive as a job without
 -- fields.
 --
 -- ARGV[1]  batch        id of the submission
@@ -10,14 +10,15 @@
 -- ARGV[4]  key          idempotency key with its scope, '' for none
 -- ARGV[5]  fingerprint  of the request body
 -- ARGV[6]  size         number of jobs in this chunk
--- ARGV[7]  reserve      queue, number of jobs, queue, … with spaces between: the room that the whole submission needs,
---                       '' when it was all asked for before
+-- ARGV[7]  reserve      queue, number of jobs, queue, … separated by spaces: the room that the whole submission needs,
+--                       '' if an earlier chunk reserved it
 -- ARGV[8..]  jobs       see lib/submissions; parents before their children
 --
--- Chunks are stored in their order; EARLY: the one before is not there yet.
+-- Chunks are stored in order; EARLY: the chunk before this one is missing.
 --
--- Returns {"STAGED"}, {"VALUES", id, …} (see lib/submissions), {"EARLY"}, {"STORED", 0}, {"CLOSED"}, {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …},
--- {"HELD", holder, key} (see lib/conflicts), {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
+-- Returns {"STAGED"}, {"VALUES", id, …} (see lib/submissions), {"EARLY"}, {"STORED", 0}, {"CLOSED"},
+-- {"REPEATED", first_id, size, workflow}, {"MISMATCH"}, {"UNKNOWN", id, …}, {"HELD", holder, key} (see lib/conflicts),
+-- {"FULL", excess, rate} or {"QUEUE_FULL", queue, limit, waiting, size, rate} (see lib/limits)
 
 local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local size, reserve = tonumber(ARGV[6]), ARGV[7]
@@ -30,13 +31,13 @@ end
 local state, made_at, staged, last = unpack(redis.call('HMGET', batch_key, 'state', 'created_at', 'chunk:' .. chunk,
   'chunk:' .. tonumber(chunk) - 1))
 if state == 'open' or not state and (redis.call('EXISTS', job_key(ARGV[8])) == 1 or CONFLICTS.was_returned(batch)) then
-  return { 'STORED', 0 } -- this very submission was stored before
+  return { 'STORED', 0 } -- this submission was stored before
 end
 if state and state ~= 'staging' then
   return { 'CLOSED' }
 end
 if staged then
-  return { 'STAGED' } -- the reply to this very call was lost before
+  return { 'STAGED' } -- a repeat: the first reply was lost
 end
 if chunk ~= '0' and not last then
   return { 'EARLY' }
@@ -53,10 +54,10 @@ local refused = LIMITS.too_many(limits, sizes)
 if refused then
   return refused
 end
-made_at = made_at or int(NOW) -- one time for all jobs of the submission
+made_at = made_at or int(NOW) -- all jobs of the submission have the same time
 local parsed = parse_jobs(8, size, tonumber(made_at))
 
--- Nobody is replaced before it is certain that the submission will be there.
+-- A chunk replaces no job: it is not certain yet that the submission will be opened.
 local function never()
   return false
 end
@@ -66,7 +67,8 @@ if not plan then
   return held
 end
 
--- Those that are stored: not a job's further edges, where a holder of its unique key was returned for it.
+-- Return the jobs to store. A job's further edges are left out if the job was not stored, for a conflict of its unique
+-- key.
 local function stored(all)
   local some = {}
   for _, job in ipairs(all) do
@@ -88,8 +90,8 @@ if #missing > 0 then
   return { 'VALUES', unpack(missing) }
 end
 
--- Store a job, and note what its admission need not look up: that it is pending, or that it is blocked, as long as
--- no parent's end changes that.
+-- Store a job, and note the status that its admission need not look up: pending, or blocked as long as no parent's end
+-- changes that.
 local function stage(job, children)
   local status = job.edges ~= NONE and 'blocked' or ready_state(job)
   store_job(job, status, made_at, workflow, children, batch)
@@ -105,7 +107,7 @@ local function stage_edges(job)
   end
 end
 
--- The chunk's part of the work list, of at least one job: a line per run of jobs that are alike.
+-- Return the chunk's part of the work list, for at least one job: a line per run of jobs that are alike.
 local function lines_of(jobs)
   local lines, ids, last = {}, {}, nil
   local function close()
@@ -123,7 +125,7 @@ local function lines_of(jobs)
   return table.concat(lines, '\n')
 end
 
--- Give back the room that was reserved for jobs which are not stored.
+-- Free the room that was reserved for jobs which are not stored.
 local function return_room(all)
   local freed = {}
   for _, job in ipairs(all) do

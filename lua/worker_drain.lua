@@ -1,10 +1,10 @@
--- worker_drain: ask a worker to claim no more, to let its jobs finish, and to end.
+-- worker_drain: ask a worker to claim no more jobs, to let its jobs finish, and to exit.
 --
--- The wish stays with the worker's description: every heartbeat is answered with it until the worker has gone, so that
--- a lost message is none. The message only has the worker send its next heartbeat at once.
+-- The request stays in the worker's hash. Every heartbeat reply repeats it until the worker has left, so a lost
+-- message does no harm. The message only makes the worker send its next heartbeat at once.
 --
 -- ARGV[1]  worker  name of the worker
--- ARGV[2]  wish    how long its jobs may go on, ms; `own`: as long as the worker itself is set to
+-- ARGV[2]  wish    how long its jobs may continue, ms; `own`: as long as the worker's own setting
 --
 -- Returns {"DRAINING"} or {"UNKNOWN"}
 

@@ -1,4 +1,4 @@
--- worker_leave: forget a worker that has stopped; one that died is shown as lost.
+-- worker_leave: forget a worker that has stopped. A worker that died stays listed as lost.
 --
 -- ARGV[1]  worker  name of the worker
 --

@@ -1,10 +1,10 @@
--- workflow_cancel: cancel a workflow: what waits at once, what runs by stopping its command; only its final job still runs.
+-- workflow_cancel: cancel a workflow: waiting jobs at once, running jobs by a stop. Only its final job still runs.
 -- uses: edges workflows
 --
 -- ARGV[1]  workflow  id of the workflow
 --
--- Returns {"STOPPED", propagate}, {"FINISHED"} when all its jobs have ended, or {"UNKNOWN"}
--- propagate: 1 when maintain_propagate has to go on
+-- Returns {"STOPPED", propagate}, {"FINISHED"} if all its jobs have ended, or {"UNKNOWN"}
+-- propagate: 1 if maintain_propagate must continue
 
 local workflow = ARGV[1]
 local EDGES = 200
