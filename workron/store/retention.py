@@ -26,7 +26,7 @@ AGAIN: Final = 4
 ROOM_CALLS: Final = 20
 """Calls between two looks at the memory, and most calls in one pass that find nothing to delete."""
 SEEN_MS: Final = 5_000
-"""So long finished jobs stay on a full server, too: who waits for one, or has just cancelled it, is still to see it."""
+"""Finished jobs stay for this long even on a full server: a client that waits for one, or cancels it, sees the end."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 
