@@ -20,7 +20,7 @@ import pytest
 
 from tests.mutation.mutants import LUA, Mutant, accepted, conditions, files, instrument, mutants_of
 from tests.shared_lua import compile_now, share_one_runtime
-from workron.redis import scripts
+from workron.redis import script_source
 
 LONGEST_S: Final = 15
 """What one test may take of a processor, besides ten times its usual: then the change has made a loop endless."""
@@ -229,12 +229,13 @@ def _digest_of_file(path: Path) -> str:
 def _use(changed: Mapping[str, str]) -> None:
     """Have scripts made of these texts from now on."""
     texts = {tuple(f"{name}.lua".split("/")): text for name, text in changed.items()}
-    original: Any = scripts._text
+    original: Any = script_source._text
 
     def text_of(*path: str) -> str:
         return texts.get(path) or str(original(*path))
 
-    scripts._text = text_of  # type: ignore[assignment]
+    script_source._text = text_of  # type: ignore[assignment]
+    script_source._part.cache_clear()
 
 
 def _in_fork(work: Callable[[], bytes]) -> bytes | None:

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Final
 from unittest import mock
 
-from workron.redis import scripts
-from workron.redis.scripts import Script, _text
+from workron.redis import script_source
+from workron.redis.script_source import _text
+from workron.redis.scripts import Script
 from workron.store import array_values, encode, maintenance, submit
 
 
@@ -161,8 +162,12 @@ def _loader(edits: Sequence[Edit]) -> Callable[..., Script]:
 
     @functools.cache
     def load(name: str, *, shebang: bool) -> Script:
-        with mock.patch.object(scripts, "_text", text):
-            return real(name, shebang=shebang)
+        script_source._part.cache_clear()
+        with mock.patch.object(script_source, "_text", text):
+            try:
+                return real(name, shebang=shebang)
+            finally:
+                script_source._part.cache_clear()
 
     return load
 

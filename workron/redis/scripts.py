@@ -6,13 +6,9 @@ status word. `Store` interprets it. Calls may be repeated, being idempotent by i
 repeated by their callers, which must know that a reply was lost.
 """
 
-import functools
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from redis.exceptions import NoScriptError
@@ -20,10 +16,10 @@ from redis.exceptions import NoScriptError
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.lane import Command
+from workron.redis.script_source import assemble, read_all
 
 Arg = str | int | float | bytes
 
-_USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _NEVER_REFUSED: Final = frozenset(
     {"array_advance", "array_discard", "array_tasks", "attempt_begin", "attempt_claim", "attempt_finish",
      "attempt_heartbeat", "attempt_release", "bulk_abort", "bulk_step", "doctor_rebuild", "doctor_survey",
@@ -40,27 +36,6 @@ _NEVER_PAUSED: Final = frozenset(
 """Allowed while `workron doctor --rebuild` holds up the others: they read, or renew what there is."""
 
 
-@functools.cache
-def _folder() -> Traversable:
-    return resources.files("lua")
-
-
-@functools.cache
-def _text(*path: str) -> str:
-    """Read a file once: most parts are in many scripts."""
-    return _folder().joinpath(*path).read_text("utf-8")
-
-
-def _add_parts(parts: dict[str, str], text: str) -> None:
-    """Add the parts of `lua/lib` that a text uses, each behind those that it uses itself."""
-    uses = _USES.search(text)
-    for part in uses[1].split() if uses else ():
-        if part not in parts:
-            used = _text("lib", f"{part}.lua")
-            _add_parts(parts, used)
-            parts[part] = used
-
-
 @dataclass(frozen=True, slots=True)
 class Script:
     """A transition's whole source and its SHA-1, by which Redis knows it."""
@@ -70,16 +45,13 @@ class Script:
 
     @classmethod
     def load(cls, name: str, *, shebang: bool) -> "Script":
-        """Read `lua/<name>.lua` and put in front the parts of `lua/lib` that it uses; core, then `pause`, before all.
+        """Assemble `lua/<name>.lua` and the parts of `lua/lib` that it uses (see `script_source`).
 
         `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
         """
-        body = _text(f"{name}.lua")
-        always = ["core"] if name in _NEVER_PAUSED else ["core", "pause"]
-        parts = {part: _text("lib", f"{part}.lua") for part in always}
-        _add_parts(parts, body)
+        text = assemble(name, paused=name not in _NEVER_PAUSED)
         first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
-        source = ((first if shebang else "") + "\n".join([*parts.values(), body])).encode()
+        source = ((first if shebang else "") + text).encode()
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
@@ -100,11 +72,8 @@ class Scripts:
         self._loaded: dict[str, Script] = {}
 
     def load(self) -> None:
-        """Read all of them now: later there may be no file left to open, or another version in their place."""
-        for file in _folder().iterdir():
-            name, dot, kind = file.name.partition(".")
-            if dot and kind == "lua":
-                self._loaded[name] = Script.load(name, shebang=self._shebang)
+        """Read all files now: later there may be none left to open, or another version in their place."""
+        read_all()
 
     def _script(self, name: str) -> Script:
         script = self._loaded.get(name)

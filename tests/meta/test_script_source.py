@@ -1,0 +1,39 @@
+"""A script has the functions that it may call, and no others: Redis makes each one again at every call."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workron.redis import script_source
+from workron.redis.script_source import FOUND_BY_DATA, assemble
+
+SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
+DEFINED = re.compile(r"^(?:local )?function ([\w.]+)\(", re.MULTILINE)
+COMMENT = re.compile(r"--[^\n]*")
+
+
+def names_in(text: str) -> list[str]:
+    return re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", COMMENT.sub("", text))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_function_of_a_script_is_used_in_it(name: str) -> None:
+    text = assemble(name, paused=True)
+    used = names_in(text)
+    defined = DEFINED.findall(text)
+    assert [one for one in defined if used.count(one) < 2 and not one.startswith(FOUND_BY_DATA)] == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_function_that_a_script_uses_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = assemble(name, paused=True)
+    monkeypatch.setattr(script_source, "_called", lambda parts: {one for part in parts for one in part.functions})
+    left_out = set(DEFINED.findall(assemble(name, paused=True))) - set(DEFINED.findall(text))
+    assert left_out.isdisjoint(names_in(text))
+
+
+def test_a_short_script_does_not_make_the_functions_of_long_ones() -> None:
+    text = assemble("queue_limit", paused=True)
+    assert len(DEFINED.findall(text)) < 5
+    assert len(DEFINED.findall(assemble("attempt_finish", paused=True))) > 100

@@ -1,0 +1,94 @@
+"""Assembles a script: its own file behind the parts of `lua/lib` that it uses, without functions that it never calls.
+
+Redis runs the whole text at each call and creates every function in it, so each one costs time of the server.
+"""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final
+
+FOUND_BY_DATA: Final = ("HOOKS.", "JOB.", "STEER.", "WALKS.")
+"""Tables whose functions are found by a word that is data: they always stay."""
+_USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
+_FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)\([^)\n]*\)\n.*?^end\n", re.DOTALL | re.MULTILINE)
+_COMMENT: Final = re.compile(r"--[^\n]*")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+
+@functools.cache
+def _folder() -> Traversable:
+    return resources.files("lua")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of Lua: its text, the names outside of functions, and those that each function of its top level uses."""
+
+    text: str
+    names: frozenset[str]
+    functions: Mapping[str, frozenset[str]]
+
+
+@functools.cache
+def _text(*path: str) -> str:
+    """Read a file once: most parts are in many scripts."""
+    return _folder().joinpath(*path).read_text("utf-8")
+
+
+def read_all() -> None:
+    """Read all files, so that scripts can be assembled when none is left to open."""
+    for folder in (), ("lib",):
+        for file in _folder().joinpath(*folder).iterdir():
+            if file.name.endswith(".lua"):
+                _text(*folder, file.name)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(_NAME.findall(_COMMENT.sub("", text)))
+
+
+@functools.cache
+def _part(*path: str) -> _Part:
+    text = _text(*path)
+    functions: dict[str, frozenset[str]] = {}
+    for match in _FUNCTION.finditer(text):
+        # Two of one name are kept or dropped together.
+        functions[match[1]] = functions.get(match[1], frozenset()) | _names(match[0].partition("(")[2])
+    return _Part(text, _names(_FUNCTION.sub("", text)), functions)
+
+
+def assemble(name: str, *, paused: bool) -> str:
+    """Return the text of `lua/<name>.lua` behind its parts: core first, then `pause` if the script may be `paused`."""
+    parts: dict[str, _Part] = {}
+    for always in ("core", "pause") if paused else ("core",):
+        parts[always] = _part("lib", f"{always}.lua")
+    body = _part(f"{name}.lua")
+    _add_parts(parts, body)
+    texts = [*parts.values(), body]
+    called = _called(texts)
+    return "\n".join(_FUNCTION.sub(lambda match: match[0] if match[1] in called else "", one.text) for one in texts)
+
+
+def _add_parts(parts: dict[str, _Part], user: _Part) -> None:
+    """Add the parts of `lua/lib` that a file uses, each behind those that it uses itself."""
+    uses = _USES.search(user.text)
+    for name in uses[1].split() if uses else ():
+        if name not in parts:
+            part = _part("lib", f"{name}.lua")
+            _add_parts(parts, part)
+            parts[name] = part
+
+
+def _called(parts: Sequence[_Part]) -> set[str]:
+    """Return the names that code outside of functions uses, or functions that it uses, in any part."""
+    called: set[str] = set()
+    found = {name for part in parts for name in part.functions if name.startswith(FOUND_BY_DATA)}
+    found = found.union(*(part.names for part in parts))
+    while found:
+        called |= found
+        found = {use for part in parts for name in found for use in part.functions.get(name, ())} - called
+    return called
