@@ -12,7 +12,7 @@ from workron.store import Store
 def commands_of(store: Store) -> Iterator[Counter[str]]:
     """Counts the commands that a store sends, by name; those of a script are one."""
     counted: Counter[str] = Counter()
-    connection = store._connection
+    connection = store.connection
     call, pipeline, each = connection.call, connection.pipeline, connection.each
 
     async def counted_call(*command: Any, **options: Any) -> Any:

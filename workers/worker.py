@@ -67,7 +67,7 @@ class Worker:
         self._second = Requests(self.id, turns, f"{incarnation}~2", 0)
         self._limits = limits
         self._allowance = Allowance(limits.max_jobs)
-        self._held: dict[int, Attempt] = {}
+        self.held: Final[dict[int, Attempt]] = {}
         """All unreported claims by fence, including ended attempts: their leases still count."""
         self._starting = 0
         """Received claims that are about to start."""
@@ -107,7 +107,7 @@ class Worker:
             self._serve(),
             self._serve_beside(),
             self._heartbeat.run(),
-            self._output.run(self._held.values()),
+            self._output.run(self.held.values()),
             self._cancels.run(),
             self._listen(),
             self._end_when_empty(),
@@ -173,7 +173,7 @@ class Worker:
                 self._changed.set()
 
     def _holds_nothing(self) -> bool:
-        return not (self._held or self._starting or self._unstarted)
+        return not (self.held or self._starting or self._unstarted)
 
     def _busy(self) -> bool:
         """Whether the worker has attempts, or may receive some by an open call."""
@@ -184,7 +184,7 @@ class Worker:
         executor = self._executor
         if self._stopping.begun or self._delivery.paused or executor.suspects.keep_clear():
             return 0
-        taken = len(self._held) + self._starting + self._first.reserved + self._second.reserved
+        taken = len(self.held) + self._starting + self._first.reserved + self._second.reserved
         other = self._second if requests is self._first else self._first
         wanted = min(self.slots - taken + ended, self._share, self._allowance.left - other.open)
         wanted = int(max(0, wanted))
@@ -276,7 +276,7 @@ class Worker:
     def _run_one(self, claim: Claim, deadline: float) -> None:
         self._log.debug("job started", job=claim.id, attempt=claim.attempt)
         attempt = self._executor.start(claim, deadline)
-        self._held[claim.fence] = attempt
+        self.held[claim.fence] = attempt
         if attempt.is_suspect:
             asyncio.get_running_loop().call_at(attempt.alone_until_s + 0.01, self._look_again)
         self._cancels.begun(attempt)
@@ -296,7 +296,7 @@ class Worker:
 
     def _forget(self, batch: Sequence[Ending]) -> None:
         for attempt, _ in batch:
-            del self._held[attempt.claim.fence]
+            del self.held[attempt.claim.fence]
 
     async def _give_back(self) -> None:
         """Release late claims, and jobs whose commands were stopped because the worker stops or was cut off."""
@@ -339,8 +339,8 @@ class Worker:
             self._changed.set()
 
     def _held_pairs(self) -> list[tuple[str, int]]:
-        return [(attempt.claim.id, fence) for fence, attempt in self._held.items()]
+        return [(attempt.claim.id, fence) for fence, attempt in self.held.items()]
 
     def _info(self) -> WorkerInfo:
-        jobs = [attempt.claim.id for attempt in self._held.values()]
+        jobs = [attempt.claim.id for attempt in self.held.values()]
         return self._identity.describe(jobs, draining=self._stopping.begun)

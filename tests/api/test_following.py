@@ -154,8 +154,8 @@ async def test_a_job_that_is_forgotten_while_it_is_followed_has_no_end(live: Liv
     async with live.client.stream("GET", f"/jobs/{job_id}/output", params=query, headers=EVENTS) as response:
         chunks = response.aiter_bytes()
         await until(chunks, b"id: 0:0\n\n")
-        await store._connection.call("DEL", store._keys.job(job_id), repeat=False)
-        await store._connection.call("XADD", store._keys.events, "*", "done", job_id, repeat=False)
+        await store.connection.call("DEL", store.keys.job(job_id), repeat=False)
+        await store.connection.call("XADD", store.keys.events, "*", "done", job_id, repeat=False)
         assert [chunk async for chunk in chunks] == []
 
 

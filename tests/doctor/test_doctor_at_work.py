@@ -122,21 +122,21 @@ async def test_the_doctor_broke_when_events_were_gone_before_all_counts_were_com
     store, load = bench.store(), Load(bench, 2)
     for _ in range(5):
         await load.submit()
-    survey, trims = store._scripts.doctor_survey, iter([True])
+    survey, trims = store.scripts.doctor_survey, iter([True])
 
     async def forget_events(since: str, ids: bytes, commands: list[bytes]) -> object:
         if since != "-" and not ids and next(trims, False):
             await bench.client.xtrim(bench.keys.events, 0)
         return await survey(since, ids, commands)
 
-    monkeypatch.setattr(store._scripts, "doctor_survey", forget_events)
+    monkeypatch.setattr(store.scripts, "doctor_survey", forget_events)
     report = await store.doctor.examine()
     assert (report.faults, report.uncounted) == ((), "")
 
     async def lose_events(since: str, ids: bytes, commands: list[bytes]) -> object:
         return [b"LOST"] if since != "-" else await survey(since, ids, commands)
 
-    monkeypatch.setattr(store._scripts, "doctor_survey", lose_events)
+    monkeypatch.setattr(store.scripts, "doctor_survey", lose_events)
     assert "more happens than can be followed" in (await store.doctor.examine()).uncounted
 
 
@@ -149,13 +149,13 @@ async def test_edges_of_a_job_with_very_many_were_looked_at_in_one_call(
     (child,) = await submit(store, new_job(depends_on=after(*parents)))
     assert (await store.doctor.examine()).faults == ()
     calls: list[int] = []
-    survey = store._scripts.doctor_survey
+    survey = store.scripts.doctor_survey
 
     async def count(since: str, ids: bytes, commands: list[bytes]) -> object:
         calls.append(len(commands))
         return await survey(since, ids, commands)
 
-    monkeypatch.setattr(store._scripts, "doctor_survey", count)
+    monkeypatch.setattr(store.scripts, "doctor_survey", count)
     await bench.client.delete(f"{bench.keys.job(parents[4])}:children", f"{bench.keys.job(parents[900])}:children")
     found = (await store.doctor.examine()).faults
     assert {(fault.code, fault.about, fault.detail) for fault in found} == {

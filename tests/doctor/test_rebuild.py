@@ -107,7 +107,7 @@ async def test_jobs_of_a_submission_that_is_not_admitted_yet_are_not_counted(ben
 
     async def admit_later(_: str) -> None: ...
 
-    store._submitter.admit_quietly = admit_later  # type: ignore[method-assign]
+    store.submitter.admit_quietly = admit_later  # type: ignore[method-assign]
     await store.submit(jobs(500))
     report = await store.doctor.examine(rebuild=True)
     assert (report.faults, report.mended) == ((), ())

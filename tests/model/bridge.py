@@ -159,7 +159,7 @@ class Bridge:
         connection = Connected(self.bench._client(), url=self.bench.url, budget_s=20)
         connection.number, connection.trace = number, self.trace
         store = Store(connection, namespace=self.bench.namespace, policy=POLICY, shebang=shebang)
-        store._scripts._loaded.update({name: _script(name, shebang) for name in _names()})
+        store.scripts._loaded.update({name: _script(name, shebang) for name in _names()})
         return connection, store
 
     async def set_clock(self, now: int) -> None:

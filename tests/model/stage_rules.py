@@ -79,7 +79,7 @@ class StageRules(SubmitRules):
                 try:
                     return (await self.store.submit(jobs, idempotency=key, **known)).ids
                 finally:
-                    await asyncio.gather(*self.store._submitter._afterwards.tasks)
+                    await asyncio.gather(*self.store.submitter._afterwards.tasks)
 
         def model() -> Any:
             about = {"workflow": ids.ids_from(jobs[-1].id, 2)[1], "on_failure": flow} if flow else {}

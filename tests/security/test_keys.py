@@ -72,7 +72,7 @@ async def has_expired(store: Store, key_id: str) -> bool:
 
 async def test_a_grant_that_is_repeated_makes_one_key(store: Store) -> None:
     for _ in range(2):
-        answer = await store._scripts.key_create("a" * 22, "ci", "", MOST_KEYS, 1000, ["digest", "x", "scopes", "read"])
+        answer = await store.scripts.key_create("a" * 22, "ci", "", MOST_KEYS, 1000, ["digest", "x", "scopes", "read"])
         assert answer == [b"GRANTED"]
     assert [record.name for record in await store.api_keys.list()] == ["ci"]
 

@@ -140,9 +140,9 @@ async def test_a_request_hung_until_a_million_tasks_were_gone_over(
     behind = follower(job, queue="behind")
     await submit(store, behind)
     assert time.monotonic() - began < 2
-    assert await store._connection.call("ZSCORE", store._keys.arrays, behind.id) is not None
+    assert await store.connection.call("ZSCORE", store.keys.arrays, behind.id) is not None
     await store.cancel(behind.id)
-    while await store._connection.call("ZCARD", store._keys.arrays):  # the reaper goes on, pass by pass
+    while await store.connection.call("ZCARD", store.keys.arrays):  # the reaper goes on, pass by pass
         await store.maintenance.tidy(0.05)
     assert (await store.job(behind.id)).status is Status.CANCELLED
 
@@ -239,9 +239,9 @@ async def test_the_cancel_of_the_followed_array_hid_that_of_the_one_that_follows
     for one in await claim(store, limit=10):
         await finish(store, one)
     for array in (behind, job):
-        reply = await store._scripts.job_cancel(array.id, "")
+        reply = await store.scripts.job_cancel(array.id, "")
         assert reply[0] == b"CANCELLING"
-    while await store._connection.call("ZCARD", store._keys.arrays):
+    while await store.connection.call("ZCARD", store.keys.arrays):
         await store.maintenance.tidy()
     assert await claim(store, queues=["behind"], limit=50) == []
     assert (await store.job(behind.id)).status is Status.CANCELLED

@@ -51,7 +51,7 @@ async def test_a_task_whose_array_is_gone_cannot_be_retried(store: Store, bench:
     await store.submit([array])
     (task,) = await run_all(store, 0)
     await bench.client.delete(bench.keys.job(array.id))
-    assert await store._scripts.job_retry(task.id, "") == [b"UNKNOWN"]
+    assert await store.scripts.job_retry(task.id, "") == [b"UNKNOWN"]
     assert await bench.client.hget(bench.keys.job(task.id), "status") == b"failed"
 
 

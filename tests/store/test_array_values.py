@@ -31,7 +31,7 @@ async def ttl_of_values(bench: Bench, job_id: str) -> int:
 
 def interfering(store: Store, name: str, work: Callable[[], Awaitable[Any]], *, behind: bool = False) -> list[str]:
     """Have something happen before (or behind) the first call of a script; returns the names of all that are made."""
-    scripts, made = store._scripts, list[str]()
+    scripts, made = store.scripts, list[str]()
     run = scripts._run
 
     async def interfered(script: str, *args: Any, **options: Any) -> Any:
@@ -119,7 +119,7 @@ async def test_values_of_a_staged_array_that_was_skipped_before_it_was_admitted_
 
 def dying(store: Store, *, behind: str = "", at: str = "") -> None:
     """Have the submitter die behind a call, or before it: it makes no other one."""
-    run, dead = store._scripts._run, False
+    run, dead = store.scripts._run, False
 
     async def make(script: str, *args: Any, **options: Any) -> Any:
         nonlocal dead
@@ -129,7 +129,7 @@ def dying(store: Store, *, behind: str = "", at: str = "") -> None:
         dead = script == behind
         return await run(script, *args, **options)
 
-    store._scripts._run = make  # type: ignore[method-assign]
+    store.scripts._run = make  # type: ignore[method-assign]
 
 
 async def test_values_whose_submitter_died_run_out(bench: Bench) -> None:

@@ -113,7 +113,7 @@ async def test_a_stale_fence_renews_and_releases_nothing(bench: Bench) -> None:
     (first,) = await claim(store)
     await store.attempts.release([(job_id, first.fence)])
     (second,) = await claim(store, worker="w2")
-    reply = await store._scripts.attempt_heartbeat("w1", 30_000, 500, b"{}", [job_id, first.fence])
+    reply = await store.scripts.attempt_heartbeat("w1", 30_000, 500, b"{}", [job_id, first.fence])
     assert reply == [b"BEAT", b"", b"lost"]
     await store.attempts.release([(job_id, first.fence)])
     assert (await store.job(job_id)).status is Status.RUNNING
@@ -151,11 +151,11 @@ async def test_a_worker_that_ignores_a_cancel_is_ended_though_it_beats(bench: Be
     await store.cancel(job_id)
     beats = set()
     for _ in range(100):
-        beats |= set((await store._scripts.attempt_heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
+        beats |= set((await store.scripts.attempt_heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
         if (await store.maintenance.reap()).ended:
             break
         await asyncio.sleep(0.02)
-    beats |= set((await store._scripts.attempt_heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
+    beats |= set((await store.scripts.attempt_heartbeat("w1", 300, 50, b"{}", [got.id, got.fence]))[2:])
     assert beats == {b"cancel", b"lost"}
     assert (await store.job(job_id)).status is Status.CANCELLED
 
@@ -244,7 +244,7 @@ async def test_workers_not_seen_for_an_hour_leave_the_list(bench: Bench) -> None
 async def test_the_reaper_marks_a_full_server_and_unmarks_it(bench: Bench) -> None:
     store = bench.store()
     for word, full in (("1", b"1"), ("", b"1"), ("0", None)):
-        await store._scripts.maintain_reap(100, 300, 500, 10, word, 0)
+        await store.scripts.maintain_reap(100, 300, 500, 10, word, 0)
         assert await bench.client.hget(bench.keys.meta, "full") == full
 
 

@@ -164,7 +164,7 @@ async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_t
 
 async def half_deleted(bench: Bench, array: NewJob) -> None:
     """Delete the first tasks of an array, as who dies in between."""
-    assert (await bench.store()._scripts.job_delete(array.id))[0] == b"MORE"
+    assert (await bench.store().scripts.job_delete(array.id))[0] == b"MORE"
 
 
 async def test_a_task_of_an_array_that_is_being_deleted_was_retried(store: Store, bench: Bench) -> None:
@@ -200,7 +200,7 @@ async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> N
     await submit(store, *children)
     await store.cancel(parent.id)
     await store.maintenance.propagate()
-    assert (await store._scripts.job_cancel(parent.id, "", cascade=True))[1] == 1  # the canceller dies after a step
+    assert (await store.scripts.job_cancel(parent.id, "", cascade=True))[1] == 1  # the canceller dies after a step
     await store.maintenance.sweep()
     await store.maintenance.propagate()
     assert set(await statuses(store, *children)) <= {"cancelled", "None"}  # some are swept by now

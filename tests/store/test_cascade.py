@@ -89,7 +89,7 @@ async def test_a_cascade_goes_on_when_its_caller_has_died(bench: Bench) -> None:
     (root,) = await submit(store, new_job())
     members = jobs(1000, depends_on=after(root))
     await submit(store, *members)
-    await store._scripts.job_cancel(root, "", cascade=True)  # its caller dies here
+    await store.scripts.job_cancel(root, "", cascade=True)  # its caller dies here
     found = await statuses(store, *members)
     assert {"cancelled", "blocked"} == set(found)
     await store.maintenance.propagate()

@@ -103,17 +103,17 @@ async def test_what_a_submitter_left_behind_kept_its_room_for_a_day(bench: Bench
 
 async def _stage_alone(store: Store, many: list[NewJob]) -> None:
     """Have a submitter die with its first chunk."""
-    run = store._scripts._run
+    run = store.scripts._run
 
     async def once(script: str, *args: object, **options: object) -> object:
         if script != "submission_stage" or args[1] != 0:
             raise Died
         return await run(script, *args, **options)  # type: ignore[arg-type]
 
-    store._scripts._run = once  # type: ignore[method-assign]
+    store.scripts._run = once  # type: ignore[method-assign]
     with pytest.raises(Died):
         await store.submit(many)
-    store._scripts._run = run  # type: ignore[method-assign]
+    store.scripts._run = run  # type: ignore[method-assign]
 
 
 class Died(Exception):

@@ -29,7 +29,7 @@ async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.Mon
     async def dies(batch: str) -> None: ...
 
     with monkeypatch.context() as patch:
-        patch.setattr(store._submitter, "admit_quietly", dies)
+        patch.setattr(store.submitter, "admit_quietly", dies)
         await store.submit(many)
 
 
@@ -115,14 +115,14 @@ async def test_a_submission_in_chunks_that_fails_leaves_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     store = bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def failing(**args: Any) -> Any:
         if args["chunk"] == 2:
             raise StoreUnavailable("away")
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", failing)
+    monkeypatch.setattr(store.scripts, "submission_stage", failing)
     with pytest.raises(StoreUnavailable):
         await store.submit(jobs(700, concurrency=ONE))
 

@@ -103,7 +103,7 @@ async def _opened_but_not_admitted(bench: Bench) -> list[str]:
 
     async def admit_later(_: str) -> None: ...
 
-    store._submitter.admit_quietly = admit_later  # type: ignore[method-assign]
+    store.submitter.admit_quietly = admit_later  # type: ignore[method-assign]
     new = jobs(MAX_JOBS + 1)
     await store.submit(new, as_workflow=True)
     return [job.id for job in new]

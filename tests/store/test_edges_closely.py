@@ -69,7 +69,7 @@ async def test_a_cascade_that_begins_while_dependents_are_being_skipped_cancels_
     (root,) = await submit(store, new_job())
     members = jobs(500, depends_on=after(root))
     await submit(store, *members)
-    await store._scripts.job_cancel(root, "", cascade=False)  # its caller dies here
+    await store.scripts.job_cancel(root, "", cascade=False)  # its caller dies here
     skipped = (await statuses(store, *members)).count("skipped")
     assert 0 < skipped < 500
     await store.cancel(root, cascade=True)

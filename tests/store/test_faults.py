@@ -188,12 +188,12 @@ async def test_a_parent_named_twice_was_accepted(store: Store, other: When) -> N
 async def test_a_job_was_not_found_while_it_was_being_admitted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = bench.store(), bench.store()
     many = [new_job(id=job_id) for job_id in ids.new_ids(500)]
-    admit = store._submitter.admit_quietly
+    admit = store.submitter.admit_quietly
 
     async def not_yet(_: str) -> None:
         pass
 
-    monkeypatch.setattr(store._submitter, "admit_quietly", not_yet)
+    monkeypatch.setattr(store.submitter, "admit_quietly", not_yet)
     await store.submit(many)
     opened = Reader._opened
 
@@ -325,7 +325,7 @@ async def test_submissions_waited_for_an_outage_one_after_the_other(bench: Bench
         await asyncio.sleep(0.01)
         raise StoreUnavailable("away")
 
-    store._scripts.job_submit = away  # type: ignore[method-assign]
+    store.scripts.job_submit = away  # type: ignore[method-assign]
     big = [new_job(command="x" * 600_000) for _ in range(10)]
     answers = await asyncio.gather(*(store.submit([job]) for job in big), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["away"] * 10

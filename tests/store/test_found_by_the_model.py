@@ -190,6 +190,6 @@ async def test_an_array_was_deleted_while_one_of_its_tasks_waited_to_run_again(s
     await finish(store, got, FAILURE)
     await store.cancel(behind.id)
     await store.cancel(job.id)  # the other one is told by and by
-    await store._scripts.array_tasks(behind.id, "retry", [0])  # and its caller is gone
+    await store.scripts.array_tasks(behind.id, "retry", [0])  # and its caller is gone
     with pytest.raises(Conflict):
         await store.delete(behind.id)

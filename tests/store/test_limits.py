@@ -96,14 +96,14 @@ async def test_submissions_of_one_call_are_judged_one_by_one(store: Store) -> No
     """They travel together: the one that is too large is refused, and the small one behind it fits."""
     await limited(store, 3)
     calls = 0
-    call = store._scripts.job_submit
+    call = store.scripts.job_submit
 
     async def counted(*args: Any) -> Any:
         nonlocal calls
         calls += 1
         return await call(*args)
 
-    store._scripts.job_submit = counted  # type: ignore[method-assign]
+    store.scripts.job_submit = counted  # type: ignore[method-assign]
     many = [store.submit(jobs(size)) for size in (1, 1, 3, 1, 1)]
     answers = await asyncio.gather(*many, return_exceptions=True)
     assert [isinstance(one, QueueFull) for one in answers] == [False, False, True, False, True]
@@ -204,14 +204,14 @@ async def test_a_large_submission_is_refused_before_any_of_it_is_stored(
 ) -> None:
     store = await limited(bench.store(), 999)
     chunks: list[bytes] = []
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def seen(**args: Any) -> Any:
         reply = await stage(**args)
         chunks.append(reply[0])
         return reply
 
-    monkeypatch.setattr(store._scripts, "submission_stage", seen)
+    monkeypatch.setattr(store.scripts, "submission_stage", seen)
     error = await refused(store, *jobs(1_000))
     assert (error.size, error.waiting) == (1_000, 0)
     assert b"STAGED" not in chunks
@@ -223,7 +223,7 @@ async def test_what_a_large_submission_will_need_is_reserved_from_its_first_chun
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = await limited(bench.store(), 1_001), bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
     answers: list[object] = []
 
     async def between(**args: Any) -> Any:
@@ -234,7 +234,7 @@ async def test_what_a_large_submission_will_need_is_reserved_from_its_first_chun
             answers.append(await refused(other, *jobs(500)))
         return reply
 
-    monkeypatch.setattr(store._scripts, "submission_stage", between)
+    monkeypatch.setattr(store.scripts, "submission_stage", between)
     await store.submit(jobs(1_000))
     assert len(answers) == 3
     assert await waiting(store) == 1_001
@@ -247,7 +247,7 @@ async def test_a_large_submission_that_is_given_up_gives_its_room_back(
     bench: Bench, fails: str, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     store = await limited(bench.store(), 1_000)
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def failing(**args: Any) -> Any:
         if args["chunk"] == 2:
@@ -257,7 +257,7 @@ async def test_a_large_submission_that_is_given_up_gives_its_room_back(
         return await stage(**args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store._scripts, "submission_stage", failing)
+        patch.setattr(store.scripts, "submission_stage", failing)
         with pytest.raises((StoreUnavailable, UnknownDependency)):
             await store.submit(jobs(1_000))
 
@@ -282,8 +282,8 @@ async def test_room_of_a_submitter_that_died_is_given_back_by_the_reaper(
     async def nothing(_: str) -> None:
         pass
 
-    monkeypatch.setattr(store._scripts, "submission_open", dies)
-    monkeypatch.setattr(store._submitter, "abort_quietly", nothing)
+    monkeypatch.setattr(store.scripts, "submission_open", dies)
+    monkeypatch.setattr(store.submitter, "abort_quietly", nothing)
     with pytest.raises(Died):
         await store.submit(jobs(1_000))
     await refused(other, new_job())
@@ -300,7 +300,7 @@ async def test_jobs_cancelled_before_they_were_admitted_keep_no_room(
     async def dies(_: str) -> None:
         pass
 
-    monkeypatch.setattr(store._submitter, "admit_quietly", dies)
+    monkeypatch.setattr(store.submitter, "admit_quietly", dies)
     many = jobs(1_000)
     await store.submit(many)
     await other.cancel(many[900].id)

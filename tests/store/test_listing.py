@@ -147,13 +147,13 @@ async def test_any_number_of_jobs_is_read_in_calls_of_bounded_size(bench: Bench)
     made = [new_job(id=job_id) for job_id in ids.new_ids(2_500)]
     await store.submit(made)
     sizes: list[int] = []
-    show = store._scripts.job_show
+    show = store.scripts.job_show
 
     async def counted(room: int, some: Sequence[str], *, on: Connection) -> Any:
         sizes.append(len(some))
         return await show(room, some, on=on)
 
-    store._scripts.job_show = counted  # type: ignore[method-assign, assignment]
+    store.scripts.job_show = counted  # type: ignore[method-assign, assignment]
     assert [job and job.id for job in await store.jobs([job.id for job in made])] == [job.id for job in made]
     assert max(sizes) == 100
 
@@ -196,8 +196,8 @@ async def test_a_cursor_made_by_hand_had_a_whole_list_searched(bench: Bench) -> 
     store = bench.store()
     await submit(store, new_job())
     await bench.client.rpush(bench.keys.pending("default", 5), *ids.new_ids(30_000))
-    counted: Any = Counted(store._connection)
-    reader = Reader(counted, bench.keys, store._scripts)
+    counted: Any = Counted(store.connection)
+    reader = Reader(counted, bench.keys, store.scripts)
     cursor = orjson.dumps(["default", -5, 10**12, "0" * 22]).hex()
     await Listing(counted, bench.keys, reader).page(JobFilter(Status.PENDING, "default"), 1, cursor)
     assert "LPOS" not in counted.commands

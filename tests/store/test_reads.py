@@ -144,7 +144,7 @@ async def test_turns_share_their_connections_one_after_the_other(url: str) -> No
 
 
 async def test_whoever_gets_no_turn_is_told_so_and_not_that_redis_is_away(bench: Bench) -> None:
-    reads = Reads(bench.store()._connection, 1, wait_s=0.05)
+    reads = Reads(bench.store().connection, 1, wait_s=0.05)
     async with reads.turn():
         with pytest.raises(TooManyReads):
             async with reads.turn():

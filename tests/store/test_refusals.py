@@ -105,7 +105,7 @@ async def large_and_the_queue_is_full(store: Store) -> Call:
 
 @refused(StoreFull)
 async def memory_full(store: Store) -> Call:
-    await store._connection.call("HSET", store._keys.meta, "full", 1)
+    await store.connection.call("HSET", store.keys.meta, "full", 1)
     return lambda store: store.submit([with_values()])
 
 

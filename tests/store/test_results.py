@@ -240,7 +240,7 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
     for parent in parents[:100]:
         await bench.client.hset(bench.keys.job(parent.id), "result", big)
     server = (await bench.client.info("server"))["process_id"]
-    read, steps = store._scripts.job_parents, []
+    read, steps = store.scripts.job_parents, []
 
     async def measured(*of: Any, **options: Any) -> Any:
         before = used_s(server)
@@ -248,7 +248,7 @@ async def test_ten_thousand_parents_are_read_in_steps_of_a_few_milliseconds(
         steps.append(used_s(server) - before)
         return reply
 
-    monkeypatch.setattr(store._scripts, "job_parents", measured)
+    monkeypatch.setattr(store.scripts, "job_parents", measured)
     told = await store.attempts.parents(child.id)
     assert [parent.id for parent in told] == [parent.id for parent in parents]
     assert len(steps) >= 100

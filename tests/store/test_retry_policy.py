@@ -36,7 +36,7 @@ async def wait_ms(store: Store, outcome: Outcome, **fields: Any) -> int | None:
 
 
 async def _now_ms(store: Store) -> int:
-    seconds, micros = await store._connection.call("TIME")
+    seconds, micros = await store.connection.call("TIME")
     return int(seconds) * 1000 + int(micros) // 1000
 
 

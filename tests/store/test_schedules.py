@@ -125,14 +125,14 @@ async def test_the_reply_of_a_fired_occurrence_may_be_lost(bench: Bench, store: 
     """The connection sends the same call again then: the schedule has moved on, and nothing is stored."""
     await put(store)
     await make_due(bench)
-    run = store._scripts._run
+    run = store.scripts._run
 
     async def twice(name: str, *args: Any, **options: Any) -> object:
         if name == "job_submit":
             await run(name, *args, **options)
         return await run(name, *args, **options)
 
-    store._scripts._run = twice  # type: ignore[method-assign]
+    store.scripts._run = twice  # type: ignore[method-assign]
     await fire(store)
     assert len(await all_jobs(store)) == 1
     assert await outcomes(store) == [(FIRED, 1)]
@@ -171,8 +171,8 @@ async def die_while_staging(bench: Bench, due_ms: int) -> None:
     async def never(*_: object, **__: object) -> None:
         raise asyncio.CancelledError
 
-    dying._scripts.submission_open = never  # type: ignore[method-assign,assignment]
-    dying._scripts.submission_abort = never  # type: ignore[method-assign,assignment]
+    dying.scripts.submission_open = never  # type: ignore[method-assign,assignment]
+    dying.scripts.submission_abort = never  # type: ignore[method-assign,assignment]
     with pytest.raises(asyncio.CancelledError):
         await occurrence.submit(dying, seen, expand(seen.definition), kind=Kind.NEXT, at_ms=due_ms)
 
@@ -200,7 +200,7 @@ async def test_a_workflow_that_is_changed_when_it_was_half_staged_is_fired_as_it
     assert await fire(store) == 1
     assert {job.command for job in (await store.list_jobs(JobFilter(), limit=1000)).jobs} == {"other"}
     for batch in await bench.client.zrange(bench.keys.batches, 0, -1):
-        while (await store._scripts.submission_abort(batch.decode(), 0))[0] == b"MORE":
+        while (await store.scripts.submission_abort(batch.decode(), 0))[0] == b"MORE":
             pass
 
 
@@ -220,13 +220,13 @@ async def test_a_workflow_whose_schedule_is_deleted_while_it_is_staged_is_not_op
     await store.schedules.put("nightly", workflow(900))
     due_ms = await make_due(bench)
     seen = await store.schedules.get("nightly")
-    opened = store._scripts.submission_open
+    opened = store.scripts.submission_open
 
     async def deleted_before(**about: object) -> object:
         await store.schedules.delete("nightly")
         return await opened(**about)  # type: ignore[arg-type]
 
-    store._scripts.submission_open = deleted_before  # type: ignore[method-assign]
+    store.scripts.submission_open = deleted_before  # type: ignore[method-assign]
     with pytest.raises(IdempotencyConflict):
         await occurrence.submit(
             store,

@@ -82,14 +82,14 @@ async def test_a_workflow_that_another_reaper_gives_up_while_it_is_staged_is_no_
 ) -> None:
     await store.schedules.put("nightly", workflow(900))
     await make_due(bench)
-    opened = store._scripts.submission_open
+    opened = store.scripts.submission_open
 
     async def given_up_before(**about: Any) -> object:
-        await bench.store()._scripts.submission_abort(about["batch"], 0)
+        await bench.store().scripts.submission_abort(about["batch"], 0)
         return await opened(**about)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._scripts, "submission_open", given_up_before)
+        patch.setattr(store.scripts, "submission_open", given_up_before)
         assert await fire(store) == 0
     assert await bench.client.zcard(bench.keys.jobs) == 0
     assert await fire(store) == 1

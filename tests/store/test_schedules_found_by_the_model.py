@@ -13,14 +13,14 @@ from workron.store import Store
 
 def before_it_is_stored(store: Store, patch: pytest.MonkeyPatch, act: Callable[[], Awaitable[object]]) -> None:
     """Have something done when a schedule is about to be stored as its next change wants it."""
-    stored = store._scripts.schedule_put
+    stored = store.scripts.schedule_put
 
     async def later(*args: Any, **fields: Any) -> Any:
         patch.undo()
         await act()
         return await stored(*args, **fields)
 
-    patch.setattr(store._scripts, "schedule_put", later)
+    patch.setattr(store.scripts, "schedule_put", later)
 
 
 async def test_an_occurrence_that_is_started_while_its_schedule_is_changed_is_not_due_again(

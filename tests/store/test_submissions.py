@@ -83,7 +83,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
     """1,000 jobs are three chunks, an opening and three admissions: it dies before each of them in turn."""
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
-    die_at(submitter._scripts, call, time, monkeypatch)
+    die_at(submitter.scripts, call, time, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many)
     monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
@@ -100,7 +100,7 @@ async def test_a_submitter_that_dies_leaves_all_or_nothing(
 async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
     many = jobs(1_000)
-    die_at(submitter._scripts, "submission_open", 1, monkeypatch)
+    die_at(submitter.scripts, "submission_open", 1, monkeypatch)
     with pytest.raises(Died):
         await submitter.submit(many, as_workflow=True)
     assert await other.jobs([many[0].id]) == [None]
@@ -113,14 +113,14 @@ async def test_a_half_staged_submission_is_not_visible(bench: Bench, monkeypatch
 async def test_an_abandoned_submission_refuses_further_chunks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     submitter, other = bench.store(), bench.store()
     monkeypatch.setattr("workron.store.submit.ABANDONED_MS", 0)
-    stage = submitter._scripts.submission_stage
+    stage = submitter.scripts.submission_stage
 
     async def slow(**args: Any) -> Any:
         if args["chunk"] == 2:
             await other.maintenance.tidy()
         return await stage(**args)
 
-    monkeypatch.setattr(submitter._scripts, "submission_stage", slow)
+    monkeypatch.setattr(submitter.scripts, "submission_stage", slow)
     many = jobs(1_000)
     with pytest.raises(StoreUnavailable, match="aborted"):
         await submitter.submit(many)
@@ -142,7 +142,7 @@ async def test_a_parent_that_ends_while_its_children_are_staged_loses_none(
     store, worker = bench.store(), bench.store()
     (parent,) = await submit(store, new_job())
     many = jobs(900, depends_on=after(parent))
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def ending(**args: Any) -> Any:
         reply = await stage(**args)
@@ -151,7 +151,7 @@ async def test_a_parent_that_ends_while_its_children_are_staged_loses_none(
             await finish(worker, got)
         return reply
 
-    monkeypatch.setattr(store._scripts, "submission_stage", ending)
+    monkeypatch.setattr(store.scripts, "submission_stage", ending)
     await store.submit(many)
     (queue,) = await store.queues()
     assert (queue.counts[Status.PENDING], queue.counts[Status.BLOCKED]) == (900, 0)
@@ -228,14 +228,14 @@ async def test_submissions_that_come_together_travel_together_and_are_judged_apa
 ) -> None:
     store = bench.store()
     calls = 0
-    call = store._scripts.job_submit
+    call = store.scripts.job_submit
 
     async def counted(ttl_ms: int, submissions: Any) -> Any:
         nonlocal calls
         calls += 1
         return await call(ttl_ms, submissions)
 
-    monkeypatch.setattr(store._scripts, "job_submit", counted)
+    monkeypatch.setattr(store.scripts, "job_submit", counted)
     good = [new_job() for _ in range(100)]
     bad = new_job(depends_on=after(ids.new_id()))
     answers = await asyncio.gather(*(store.submit([job]) for job in [*good, bad]), return_exceptions=True)
@@ -259,7 +259,7 @@ async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypa
     async def away(*_: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(store._scripts, "job_submit", away)
+    monkeypatch.setattr(store.scripts, "job_submit", away)
     answers = await asyncio.gather(*(store.submit([new_job()]) for _ in range(5)), return_exceptions=True)
     assert [str(answer) for answer in answers] == ["away"] * 5
 
@@ -269,7 +269,7 @@ async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
     bench: Bench, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def later(**args: Any) -> Any:
         start = await bench.client.time()
@@ -277,7 +277,7 @@ async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
             pass
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", later)
+    monkeypatch.setattr(store.scripts, "submission_stage", later)
     many = [new_job(id=job_id, delay_ms=60_000) for job_id in ids.new_ids(size)]
     submitted = await store.submit(many)
     assert submitted.stored_at_ms is not None
@@ -312,14 +312,14 @@ async def test_a_chunk_that_fails_takes_the_whole_submission_with_it(
     bench: Bench, chunk: int, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     store = bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def failing(**args: Any) -> Any:
         if args["chunk"] == chunk:
             raise StoreUnavailable("away")
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", failing)
+    monkeypatch.setattr(store.scripts, "submission_stage", failing)
     with pytest.raises(StoreUnavailable, match="away"):
         await store.submit(jobs(1_000))
 

@@ -31,7 +31,7 @@ async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.Mon
         pass
 
     with monkeypatch.context() as patch:
-        patch.setattr(store._submitter, "admit_quietly", dies)
+        patch.setattr(store.submitter, "admit_quietly", dies)
         await store.submit(many, **options)
 
 
@@ -57,7 +57,7 @@ async def test_a_job_waits_once_in_the_list_of_edges_to_visit(bench: Bench) -> N
     await store.submit([root, *jobs(450, depends_on=after(root.id))])
     (got,) = await claim(store)
     await store.attempts.finish([Result(got.id, got.fence, FAILURE)], worker="w1")
-    await store._scripts.job_retry(root.id, "")
+    await store.scripts.job_retry(root.id, "")
     assert await bench.client.llen(bench.keys.propagate) == 1
 
 
@@ -154,13 +154,13 @@ async def test_a_broken_edge_in_a_later_chunk_of_a_job_counts(store: Store) -> N
 
 async def test_a_chunk_that_comes_twice_is_stored_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def twice(**args: Any) -> Any:
         await stage(**args)
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", twice)
+    monkeypatch.setattr(store.scripts, "submission_stage", twice)
     parent = new_job()
     made = await store.submit([parent, *jobs(500, depends_on=after(parent.id))], as_workflow=True)
     assert made.workflow is not None
@@ -173,7 +173,7 @@ async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two are under way; after a broken connection they may arrive in the other order, children before parents."""
-    stage, first_may_go = store._scripts.submission_stage, asyncio.Event()
+    stage, first_may_go = store.scripts.submission_stage, asyncio.Event()
     replies: list[Any] = []
 
     async def overtaken(**call: Any) -> Any:
@@ -184,7 +184,7 @@ async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
         first_may_go.set()
         return reply
 
-    monkeypatch.setattr(store._scripts, "submission_stage", overtaken)
+    monkeypatch.setattr(store.scripts, "submission_stage", overtaken)
     many = jobs(900)
     await store.submit(many)
     assert await counts(store) == {Status.PENDING: 900}
@@ -193,12 +193,12 @@ async def test_a_chunk_that_overtakes_the_one_before_is_sent_again(
 
 
 async def test_a_submission_is_not_opened_before_its_last_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def lost(**args: Any) -> Any:
         return [b"STAGED"] if args["chunk"] == 1 else await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", lost)
+    monkeypatch.setattr(store.scripts, "submission_stage", lost)
     many = jobs(1_000)
     with pytest.raises(Exception, match="aborted"):
         await store.submit(many)
@@ -209,13 +209,13 @@ async def test_the_reaper_leaves_a_submission_alone_that_is_still_being_made(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = bench.store(), bench.store()
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
 
     async def slow(**args: Any) -> Any:
         await other.maintenance.tidy()
         return await stage(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_stage", slow)
+    monkeypatch.setattr(store.scripts, "submission_stage", slow)
     await store.submit(jobs(1_000))
     assert await counts(store) == {Status.PENDING: 1_000}
 
@@ -224,7 +224,7 @@ async def test_an_open_submission_is_never_given_up(bench: Bench, monkeypatch: p
     store = bench.store()
     many = jobs(500)
     await not_admitted(store, many, monkeypatch)
-    assert await store._scripts.submission_abort(many[0].id, 0) == [b"OPEN"]
+    assert await store.scripts.submission_abort(many[0].id, 0) == [b"OPEN"]
     await store.maintenance.tidy()
     assert await counts(store) == {Status.PENDING: 500}
 
@@ -234,10 +234,10 @@ async def test_what_is_left_of_a_given_up_submission_is_not_seen_and_its_mark_ex
 ) -> None:
     store = bench.store()
     many = jobs(500)
-    open_ = store._scripts.submission_open
+    open_ = store.scripts.submission_open
 
     async def dies(**args: Any) -> Any:
-        await store._scripts.submission_abort(many[0].id, 0)
+        await store.scripts.submission_abort(many[0].id, 0)
         left = many[450].id
         for steer in (store.cancel, store.retry):
             with pytest.raises(NotFound):
@@ -246,7 +246,7 @@ async def test_what_is_left_of_a_given_up_submission_is_not_seen_and_its_mark_ex
             await store.submit([new_job(depends_on=after(left))])
         return await open_(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_open", dies)
+    monkeypatch.setattr(store.scripts, "submission_open", dies)
     with pytest.raises(Exception, match="aborted"):
         await store.submit(many)
     assert 0 < await bench.client.pttl(bench.keys.batch(many[0].id)) <= 3_600_000
@@ -254,7 +254,7 @@ async def test_what_is_left_of_a_given_up_submission_is_not_seen_and_its_mark_ex
 
 async def test_a_staged_job_can_be_neither_cancelled_nor_retried(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     many = jobs(500)
-    open_ = store._scripts.submission_open
+    open_ = store.scripts.submission_open
 
     async def looked_at(**args: Any) -> Any:
         for steer in (store.cancel, store.retry):
@@ -262,7 +262,7 @@ async def test_a_staged_job_can_be_neither_cancelled_nor_retried(store: Store, m
                 await steer(many[0].id)
         return await open_(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_open", looked_at)
+    monkeypatch.setattr(store.scripts, "submission_open", looked_at)
     await store.submit(many)
     assert await counts(store) == {Status.PENDING: 500}
 

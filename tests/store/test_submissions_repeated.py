@@ -14,7 +14,7 @@ from workron.store import Store
 async def test_a_chunk_and_the_opening_of_an_open_submission_are_answered_as_the_first_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, open_it = store._scripts.submission_stage, store._scripts.submission_open
+    stage, open_it = store.scripts.submission_stage, store.scripts.submission_open
     staged: list[dict[str, Any]] = []
     replies: list[Any] = []
 
@@ -26,8 +26,8 @@ async def test_a_chunk_and_the_opening_of_an_open_submission_are_answered_as_the
         replies.extend([await open_it(**call), await open_it(**call), await stage(**staged[-1])])
         return replies[0]
 
-    monkeypatch.setattr(store._scripts, "submission_stage", noted)
-    monkeypatch.setattr(store._scripts, "submission_open", repeated)
+    monkeypatch.setattr(store.scripts, "submission_stage", noted)
+    monkeypatch.setattr(store.scripts, "submission_open", repeated)
     await store.submit(jobs(900))
     opened, again, chunk = replies
     assert (opened[0], again, chunk) == (b"OPEN", opened, [b"STORED", 0])
@@ -36,17 +36,17 @@ async def test_a_chunk_and_the_opening_of_an_open_submission_are_answered_as_the
 
 async def test_the_opening_is_answered_also_after_the_admission(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a second reaper has tried to give the submission up meanwhile."""
-    open_it = store._scripts.submission_open
+    open_it = store.scripts.submission_open
     calls: list[dict[str, Any]] = []
 
     async def noted(**call: Any) -> Any:
         calls.append(call)
         return await open_it(**call)
 
-    monkeypatch.setattr(store._scripts, "submission_open", noted)
+    monkeypatch.setattr(store.scripts, "submission_open", noted)
     await store.submit(jobs(900))
     assert await open_it(**calls[0]) == [b"OPEN", 0]
-    assert await store._scripts.submission_abort(calls[0]["batch"], 0) == [b"ABORTED"]
+    assert await store.scripts.submission_abort(calls[0]["batch"], 0) == [b"ABORTED"]
     assert await open_it(**calls[0]) == [b"OPEN", 0]
 
 
@@ -56,16 +56,16 @@ async def test_a_submission_that_was_given_up_is_not_opened(
 ) -> None:
     """Its submitter would be told that its jobs are stored."""
     store = bench.store()
-    open_it = store._scripts.submission_open
+    open_it = store.scripts.submission_open
 
     async def late(**call: Any) -> Any:
-        while await store._scripts.submission_abort(call["batch"], 0) == [b"MORE"]:
+        while await store.scripts.submission_abort(call["batch"], 0) == [b"MORE"]:
             pass
         if mark == "has expired":
             await bench.client.delete(bench.keys.batch(call["batch"]))
         return await open_it(**call)
 
-    monkeypatch.setattr(store._scripts, "submission_open", late)
+    monkeypatch.setattr(store.scripts, "submission_open", late)
     many = jobs(900)
     with pytest.raises(Exception, match="aborted"):
         await store.submit(many)
@@ -74,14 +74,14 @@ async def test_a_submission_that_was_given_up_is_not_opened(
 
 async def test_a_submission_is_not_admitted_before_it_is_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of its jobs would run although the submission may still be refused."""
-    open_it = store._scripts.submission_open
+    open_it = store.scripts.submission_open
     early: list[Any] = []
 
     async def late(**call: Any) -> Any:
-        early.append((await store._scripts.submission_admit(call["batch"]), await claim(store)))
+        early.append((await store.scripts.submission_admit(call["batch"]), await claim(store)))
         return await open_it(**call)
 
-    monkeypatch.setattr(store._scripts, "submission_open", late)
+    monkeypatch.setattr(store.scripts, "submission_open", late)
     await store.submit(jobs(900))
     assert early == [([b"CLOSED"], [])]
     assert (await store.queue("default")).counts[Status.PENDING] == 900

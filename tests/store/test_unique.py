@@ -177,7 +177,7 @@ async def test_a_job_whose_key_is_taken_stays_cancelled_when_all_it_waits_for_is
     (child,) = await submit(store, new_job(depends_on=after(parent), unique=unique()))
     await finish(store, (await claim(store))[0], FAILURE)
     await submit(store, new_job(unique=unique(), delay_ms=60_000))
-    await store._scripts.job_retry(parent, "")
+    await store.scripts.job_retry(parent, "")
     await finish(store, (await claim(store))[0])
     await store.maintenance.propagate()
     assert (await store.job(child)).status is Status.CANCELLED

@@ -111,7 +111,7 @@ async def test_who_was_returned_was_forgotten_when_a_second_reaper_came_after_th
     new[400].unique = unique("return")
     submitted = await store.submit(new, idempotency=Idempotency("s", "i", "f"))
     assert submitted.ids[400] == first
-    await store._submitter.tidy(new[0].id, math.inf)  # it saw the batch before it was admitted
+    await store.submitter.tidy(new[0].id, math.inf)  # it saw the batch before it was admitted
     repeated = await store.submit(jobs(500), idempotency=Idempotency("s", "i", "f"))
     assert repeated.ids == submitted.ids
 
@@ -130,7 +130,7 @@ async def test_a_large_submission_that_is_refused_gives_its_keys_back(store: Sto
 
 
 async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: Store) -> None:
-    stage = store._scripts.submission_stage
+    stage = store.scripts.submission_stage
     new = jobs(1000)
     new[0].unique = unique()
     staged = asyncio.Event()
@@ -142,7 +142,7 @@ async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: S
         await go_on.wait()
         return reply
 
-    store._scripts.submission_stage = slowly  # type: ignore[method-assign]
+    store.scripts.submission_stage = slowly  # type: ignore[method-assign]
     task = asyncio.create_task(store.submit(new))
     await staged.wait()
     for conflict in ("return", "replace"):

@@ -55,7 +55,7 @@ async def test_a_key_is_still_held_after_a_restart_and_still_ends(mortal: Mortal
     mortal.restart()
     async with connect(mortal) as store:
         assert await refused(store) == first
-        ttl_ms = await store._connection.call("PTTL", store._keys.unique("k"))
+        ttl_ms = await store.connection.call("PTTL", store.keys.unique("k"))
         assert 0 < ttl_ms <= 60_000
         await finish(store, (await claim(store))[0])
         await submit(store, new_job(unique=unique()))

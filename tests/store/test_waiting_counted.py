@@ -66,7 +66,7 @@ class Chaos:
     async def submitter_dies(self) -> None:
         """Between any two calls: while it stages, before or after it opens, while it admits."""
         store, calls = self.store, self.random.randrange(6)
-        scripts, submitter = store._scripts, store._submitter
+        scripts, submitter = store.scripts, store.submitter
         run = scripts._run
 
         async def dying(name: str, *args: Any, **options: Any) -> Any:
@@ -191,12 +191,12 @@ async def test_room_that_a_submission_has_reserved_is_not_forgotten_when_all_is_
 ) -> None:
     store, other = bench.store(POLICY), bench.store(POLICY)
     await store.limit_all(Settings(max_pending_total=1_000))
-    opening = store._scripts.submission_open
+    opening = store.scripts.submission_open
 
     async def between(**args: Any) -> Any:
         await other.maintenance.measure()
         await refused(other, new_job())
         return await opening(**args)
 
-    monkeypatch.setattr(store._scripts, "submission_open", between)
+    monkeypatch.setattr(store.scripts, "submission_open", between)
     await submit(store, *jobs(1_000))

@@ -31,7 +31,7 @@ async def test_a_worker_ended_when_redis_was_set_back_while_the_secret_was_made(
 ) -> None:
     store = bench.store()
     await start(store, new_job())
-    call = store._connection.call
+    call = store.connection.call
 
     async def set_back(*command: str, **options: bool) -> object:
         answer = await call(*command, **options)
@@ -39,7 +39,7 @@ async def test_a_worker_ended_when_redis_was_set_back_while_the_secret_was_made(
             await bench.client.hdel(bench.keys.meta, "token_secret")
         return answer
 
-    monkeypatch.setattr(store._connection, "call", set_back)
+    monkeypatch.setattr(store.connection, "call", set_back)
     assert "token" not in (await claim_one(store)).more
 
 

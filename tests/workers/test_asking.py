@@ -36,11 +36,11 @@ async def test_jobs_that_two_calls_of_a_request_bring_are_started_once(wait_unti
         worker._look_again()
         await wait_until(lambda: len(source.requests) == 2)
         source.wake(claim)
-        await wait_until(lambda: worker._held)
-        (attempt,) = worker._held.values()
+        await wait_until(lambda: worker.held)
+        (attempt,) = worker.held.values()
         reached.set()
         await wait_until(lambda: len(source.requests) == 3)
-        assert list(worker._held.values()) == [attempt]
+        assert list(worker.held.values()) == [attempt]
 
 
 async def test_who_was_woken_for_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
@@ -180,14 +180,14 @@ async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until
     started_before_the_second_call: list[int] = []
 
     async def second() -> Claimed:
-        started_before_the_second_call.append(len(worker._held))
+        started_before_the_second_call.append(len(worker.held))
         return Claimed(parked=True)
 
     source.claims(claim_for("sleep 5", fence=7), claim_for("sleep 5", fence=8), more=True)
     source.answers.append(second)
     async with working(source, slots=4) as worker:
         await wait_until(lambda: started_before_the_second_call)
-        await wait_until(lambda: len(worker._held) == 2)
+        await wait_until(lambda: len(worker.held) == 2)
     assert started_before_the_second_call == [0]
 
 
@@ -216,6 +216,6 @@ async def test_stopped_commands_are_given_back_however_long_that_takes(wait_unti
     held = min(slots, 32)
     source.claims(*(claim_for("sleep 30", fence=fence) for fence in range(1, held + 1)))
     async with working(source, slots=slots) as worker:
-        await wait_until(lambda: len(worker._held) == held and all(one.started for one in worker._held.values()))
+        await wait_until(lambda: len(worker.held) == held and all(one.started for one in worker.held.values()))
     assert not any(source.results)
     assert len(source.released) == held

@@ -55,15 +55,15 @@ async def test_the_job_of_a_command_that_was_killed_in_an_outage_is_given_back_w
     source = Away()
     source.claims(claim_for("sleep 60", fence=7))
     async with working(source, heartbeat=0.1) as worker:
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         source.away = True
-        await wait_until(lambda: worker._held[7].task.done())
+        await wait_until(lambda: worker.held[7].task.done())
         failed = source.failed
         await wait_until(lambda: source.failed > failed + 3)
-        assert (source.released, list(worker._held)) == ([], [7])
+        assert (source.released, list(worker.held)) == ([], [7])
         source.away = False
         await wait_until(lambda: source.released == [("job-7", 7)])
-        await wait_until(lambda: not worker._held)
+        await wait_until(lambda: not worker.held)
         assert [result for results in source.results for result in results] == []
 
 
@@ -123,10 +123,10 @@ async def test_an_outage_longer_than_the_lease_took_an_attempt_of_every_job(
         once = f"[ -e {tmp_path}/begun ] && exit 0; touch {tmp_path}/begun; sleep 60"
         short = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
         jobs = await submit(place.store, *(new_job(command=one, max_attempts=1) for one in (once, short)))
-        await wait_until(lambda: (tmp_path / "begun").exists() and len(worker._held) == 2)
+        await wait_until(lambda: (tmp_path / "begun").exists() and len(worker.held) == 2)
         redis.process.send_signal(signal.SIGSTOP)
         (tmp_path / "go").touch()  # one succeeds meanwhile, and one is killed
-        await wait_until(lambda: all(attempt.task.done() for attempt in worker._held.values()))
+        await wait_until(lambda: all(attempt.task.done() for attempt in worker.held.values()))
         await asyncio.sleep(SHORT.lease_ms / 1000)
         redis.process.send_signal(signal.SIGCONT)
         for job_id in jobs:

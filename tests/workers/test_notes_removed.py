@@ -73,7 +73,7 @@ async def test_who_had_begun_before_can_leave_a_result_too(
         go = tmp_path / "go"
         source.claims(claim_for(f"until [ -e {go} ]; do sleep 0.05; done; echo 7 > $WORKRON_RESULT", fence=7))
         worker._look_again()
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         await run(executor, WAYS[how], env={"NOTES": notes.folder})
         await wait_until(notes._is_there)
         go.touch()

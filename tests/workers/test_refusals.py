@@ -107,7 +107,7 @@ async def test_one_result_that_the_api_refused_ended_the_worker_with_all_its_com
         }
         assert results[8].outcome.error == f"what its worker reported was refused: {TOO_LARGE}"
         assert results[8].output is None
-        await wait_until(lambda: list(worker._held) == [10])
+        await wait_until(lambda: list(worker.held) == [10])
 
 
 async def test_a_failure_that_the_api_refuses_too_is_left_to_its_lease(wait_until: Until) -> None:
@@ -116,7 +116,7 @@ async def test_a_failure_that_the_api_refuses_too_is_left_to_its_lease(wait_unti
     source.claims(claim_for("true", fence=7), claim_for("true", fence=8))
     async with working(source, slots=2) as worker:
         await wait_until(lambda: 8 in source.reported())
-        await wait_until(lambda: not worker._held)
+        await wait_until(lambda: not worker.held)
         assert 7 not in source.reported()
 
 
@@ -128,7 +128,7 @@ async def test_the_command_ends_whose_output_is_refused_and_no_other(wait_until:
         failed = source.reported()[7].outcome
         assert (failed.reason, failed.signal) == (Reason.SIGNAL, 15)
         assert failed.error == f"what its worker reported was refused: {TOO_LARGE}\nmuch\n"
-        await wait_until(lambda: list(worker._held) == [8])
+        await wait_until(lambda: list(worker.held) == [8])
         assert b"some\n" in [patch.data for patch in source.written]
 
 
@@ -136,11 +136,11 @@ async def test_the_command_ends_of_which_no_heartbeat_is_accepted_and_no_other(w
     source = Refusing(7)
     source.claims(claim_for("sleep 60", fence=7), claim_for("sleep 60", fence=8))
     async with working(source, slots=2) as worker:
-        await wait_until(lambda: 8 in worker._held)
+        await wait_until(lambda: 8 in worker.held)
         worker._heartbeat.hurry()
         await wait_until(lambda: 7 in source.reported())
         assert source.reported()[7].outcome.error == f"what its worker reported was refused: {TOO_LARGE}"
-        await wait_until(lambda: list(worker._held) == [8])
+        await wait_until(lambda: list(worker.held) == [8])
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, TOO_LARGE])
@@ -155,7 +155,7 @@ async def test_a_worker_that_is_refused_as_a_whole_goes_on_trying(
     source.claims(claim_for(until_go, fence=7), claim_for("echo two; sleep 60", fence=8))
     with structlog.testing.capture_logs() as logs:
         async with working(source, slots=2) as worker:
-            await wait_until(lambda: worker._held)
+            await wait_until(lambda: worker.held)
             source.closed = error
             go.touch()
             before = len(source.calls)
@@ -165,7 +165,7 @@ async def test_a_worker_that_is_refused_as_a_whole_goes_on_trying(
             source.closed = None
             await wait_until(lambda: 7 in source.reported())
             assert source.reported()[7].outcome.reason is None
-            await wait_until(lambda: list(worker._held) == [8])
+            await wait_until(lambda: list(worker.held) == [8])
             await wait_until(lambda: source.written)
     said = [(line["call"], line["error"]) for line in logs if line["event"] == "api rejects a call, retrying"]
     assert {(call, str(error)) for call in ("heartbeats", "output", "results")} <= set(said)
@@ -184,13 +184,13 @@ async def test_a_refused_claim_was_made_again_at_once_for_ever(
     until_go = f"until [ -e {go} ]; do sleep 0.05; done"
     source.claims(claim_for(until_go, fence=7), claim_for("sleep 60", fence=8))
     async with working(source, slots=3) as worker:
-        await wait_until(lambda: len(worker._held) == 2)
+        await wait_until(lambda: len(worker.held) == 2)
         source.claims_closed = FORBIDDEN
         go.touch()
         source.woken.put_nowait(Claimed())  # the poll ends: there may be more
         await wait_until(lambda: 7 in source.reported())
         await wait_until(lambda: worker._delivery.paused)
-        await wait_until(lambda: list(worker._held) == [8])
+        await wait_until(lambda: list(worker.held) == [8])
         claims = source.calls.count(("claim", []))
         worker._look_again()
         for _ in range(100):

@@ -92,7 +92,7 @@ async def test_long_output_keeps_its_head_and_its_tail(place: Place, wait_until:
 async def test_a_cancel_stops_the_command_before_the_next_heartbeat(place: Place, wait_until: WaitUntil) -> None:
     async with place.worker(heartbeat=4.9) as worker:
         (job_id,) = await submit(place.store, new_job(command="sleep 60"))
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         await asyncio.sleep(0.3)
         started = time.monotonic()
         await place.store.cancel(job_id)
@@ -158,7 +158,7 @@ async def test_a_command_whose_lease_was_lost_is_killed(place: Place, wait_until
         command = f"while :; do touch {alive}; sleep 0.05; done"
         (job_id,) = await submit(place.store, new_job(command=command, queue="default"))
         await wait_until(alive.exists)
-        (attempt,) = worker._held.values()
+        (attempt,) = worker.held.values()
         worker._stopping._begun = True  # so that it does not take the job anew
         await place.store.attempts.release([(job_id, attempt.claim.fence)])
         await wait_until(attempt.task.done)
@@ -174,7 +174,7 @@ async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
     async with place.worker(drain_timeout=2.0) as worker:
         until_told = f"touch {tmp_path}/runs; until [ -e {tmp_path}/told ]; do sleep 0.02; done"
         short, long = await submit(place.store, new_job(command=until_told), new_job(command="sleep 60"))
-        await wait_until(lambda: len(worker._held) == 2 and (tmp_path / "runs").exists())
+        await wait_until(lambda: len(worker.held) == 2 and (tmp_path / "runs").exists())
         worker.stop()
         (tmp_path / "told").touch()
         await wait_until(place.is_(short, Status.DONE))
@@ -244,7 +244,7 @@ async def test_a_worker_drained_from_afar_hears_of_it_before_its_next_heartbeat_
 ) -> None:
     async with place.worker(heartbeat=4.9, drain_timeout=30) as worker:
         short, _ = await submit(place.store, new_job(command="sleep 0.5"), new_job(command="sleep 60"))
-        await wait_until(lambda: len(worker._held) == 2)
+        await wait_until(lambda: len(worker.held) == 2)
         assert await states(place) == [WorkerStatus.ACTIVE]
         await asyncio.sleep(0.3)  # a question for cancels has to reach the server
         await place.store.attempts.drain(worker.id, Drain(1000))

@@ -22,7 +22,7 @@ async def test_a_wish_to_drain_comes_with_a_heartbeat_and_the_worker_ends(wait_u
     source = Scripted()
     source.claims(claim_for("sleep 0.5", fence=7))
     async with working(source, heartbeat=0.1) as worker:
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         source.drain = Drain()
         await wait_until(lambda: source.left == [worker.id])
     assert sum(map(len, source.results)) == 1
@@ -102,7 +102,7 @@ async def test_what_is_stopped_while_others_are_given_back_is_given_back_too(
 
     monkeypatch.setattr(source, "release", slowly)
     async with working(source, slots=2, drain_timeout=0.1) as worker:
-        await wait_until(lambda: len(worker._held) == 2)
+        await wait_until(lambda: len(worker.held) == 2)
         await asyncio.sleep(0.2)  # until the shell has set its trap
         worker.stop()
         await wait_until(lambda: source.left == [worker.id])
@@ -114,7 +114,7 @@ async def test_all_see_at_once_that_a_worker_drains_and_what_it_still_runs(wait_
     source = Scripted()
     source.claims(claim_for("sleep 0.5", fence=7))
     async with working(source, heartbeat=9.0) as worker:
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         worker.stop()
         await wait_until(lambda: len(source.infos) == 2, within_s=5)
     assert [info.draining for info in source.infos[:2]] == [False, True]
@@ -125,7 +125,7 @@ async def test_a_worker_that_holds_many_jobs_names_a_hundred_of_them(wait_until:
     source = Scripted()
     source.claims(*(claim_for("sleep 60", fence=fence) for fence in range(1, 121)))
     async with working(source, slots=120) as worker:
-        await wait_until(lambda: len(worker._held) == 120)
+        await wait_until(lambda: len(worker.held) == 120)
         worker._heartbeat.hurry()
         await wait_until(lambda: source.infos[-1].running == 120)
     assert source.infos[-1].jobs[:2] == ("job-1", "job-2")

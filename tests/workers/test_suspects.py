@@ -119,7 +119,7 @@ async def test_a_worker_asked_for_more_jobs_before_it_had_started_a_suspect(gate
     source = Scripted()
     source.claims(claim_for(until_open(gate), fence=7, more=ALONE), more=True)
     async with working(source, slots=4) as worker:
-        await wait_until(lambda: [attempt.started for attempt in worker._held.values()] == [True])
+        await wait_until(lambda: [attempt.started for attempt in worker.held.values()] == [True])
         assert len(source.requests) == 1
         gate.touch()
         await wait_until(lambda: any(source.results))

@@ -58,7 +58,7 @@ async def test_free_slots_are_filled_while_another_job_runs(bench: Bench, wait_u
     store = bench.store(PATIENT)
     await submit(store, new_job(command="sleep 30"))
     async with working(bench) as worker:
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         await runs(store, wait_until)
 
 

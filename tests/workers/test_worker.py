@@ -59,7 +59,7 @@ async def test_a_stopping_worker_reports_and_claims_no_more(wait_until: Until) -
     source = Scripted()
     source.claims(claim_for("sleep 0.3", fence=7))
     async with working(source, slots=3) as worker:
-        await wait_until(lambda: worker._held)
+        await wait_until(lambda: worker.held)
         worker.stop()
         worker._look_again()
         before = len(source.requests)
@@ -122,13 +122,13 @@ async def test_a_cancel_stops_the_attempt_it_names_and_no_other(wait_until: Unti
     source = Scripted()
     source.claims(claim_for("sleep 30", fence=7), claim_for("sleep 30", fence=8))
     async with working(source, slots=2) as worker:
-        await wait_until(lambda: len(worker._held) == 2)
+        await wait_until(lambda: len(worker.held) == 2)
         await source.asked.put(("somebody-else", "job-7", 7))
         await source.asked.put((worker.id, "job-8", 8))
         await wait_until(lambda: any(source.results))
         (result,) = next(results for results in source.results if results)
         assert (result.fence, result.outcome.reason) == (8, Reason.CANCELLED)
-        assert 7 in worker._held
+        assert 7 in worker.held
 
 
 async def test_a_cancel_that_comes_before_its_attempt_is_heard_all_the_same(wait_until: Until, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
     Store.maintenance  reap, promote, propagate, tidy, sweep                 what the reaper calls
     Store.glance       check some jobs in turn, and repair them              what the reaper calls
     Store.doctor       examine, and rebuild                                  what `workron doctor` calls
+    Store.scripts      the transitions as they are                           what tests and tools call
 
 Any call may raise StoreUnavailable. It is safe to repeat: by id, request id or fence (`cancel`, `retry`: by run).
 """
@@ -90,26 +91,26 @@ class Store:
         self, connection: Connection, *, namespace: str = "default", policy: Policy | None = None, shebang: bool = True
     ) -> None:
         self.policy: Final = policy or Policy()
-        self._connection = connection
-        self._keys = Keys(namespace)
-        self._scripts = Scripts(connection, self._keys, shebang=shebang)
-        self._reader = Reader(connection, self._keys, self._scripts)
+        self.connection: Final = connection
+        self.keys: Final = Keys(namespace)
+        self.scripts: Final = Scripts(connection, self.keys, shebang=shebang)
+        self._reader = Reader(connection, self.keys, self.scripts)
         self._pages, self._brief, self._work = Reads(connection), Reads(connection), Reads(connection)
-        self._arrays = Arrays(self._scripts)
-        self._queues = Queues(self._scripts)
-        self._submitter = Submitter(self._scripts, self._reader, self._arrays)
-        self.outputs: Final = Outputs(self._scripts, self._brief)
-        self._watch = Watch(connection, self._keys)
-        about = connection, self._keys, self._scripts
+        self._arrays = Arrays(self.scripts)
+        self._queues = Queues(self.scripts)
+        self.submitter: Final = Submitter(self.scripts, self._reader, self._arrays)
+        self.outputs: Final = Outputs(self.scripts, self._brief)
+        self._watch = Watch(connection, self.keys)
+        about = connection, self.keys, self.scripts
         self.actions: Final = Actions(*about, self._pages)
         self.schedules: Final = ScheduleBook(*about, self._brief)
         self.api_keys: Final = ApiKeys(*about)
-        self.audit: Final = AuditLog(self._keys, self._scripts, self._pages)
+        self.audit: Final = AuditLog(self.keys, self.scripts, self._pages)
         self.attempts: Final = Attempts(*about, self.policy, self._work)
-        self.maintenance: Final = Maintenance(*about, self._reader, self._submitter, self._arrays, self.policy)
+        self.maintenance: Final = Maintenance(*about, self._reader, self.submitter, self._arrays, self.policy)
         self.doctor: Final = Doctor(*about, self.schedules.look)
         self.glance: Final = Glance(*about)
-        self._operations = Operations(self._scripts, self._arrays, self.maintenance)
+        self._operations = Operations(self.scripts, self._arrays, self.maintenance)
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -118,7 +119,7 @@ class Store:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
         connection = Connection.open(settings.redis.get_secret_value(), key=Keys(settings.namespace).meta)
         store = cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
-        store._scripts.load()
+        store.scripts.load()
         return store
 
     async def __aenter__(self) -> Self:
@@ -131,28 +132,28 @@ class Store:
         await self._watch.aclose()
         for reads in (self._pages, self._brief, self._work):
             await reads.aclose()
-        await self._connection.aclose()
+        await self.connection.aclose()
 
     # --- about the server ---------------------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        await self._connection.call("PING")
+        await self.connection.call("PING")
 
     async def check(self, *, allow_eviction: bool = False) -> ServerInfo:
         """Return information on the server; raise StoreUnsuitable if jobs would not be safe there.
 
         The first caller marks the namespace with the version of its data.
         """
-        info = await server_info(self._connection)
+        info = await server_info(self.connection)
         check(info, allow_eviction=allow_eviction)
         if not await self.check_version():
             # A full server would reject this write, and has to be drained by the starting processes.
-            await self._connection.call("HSETNX", self._keys.meta, "schema", SCHEMA)
+            await self.connection.call("HSETNX", self.keys.meta, "schema", SCHEMA)
         return info
 
     async def check_version(self) -> bool:
         """Return whether the namespace is marked with a data version; raise StoreUnsuitable if that is not ours."""
-        schema = await self._connection.call("HGET", self._keys.meta, "schema")
+        schema = await self.connection.call("HGET", self.keys.meta, "schema")
         if schema is not None and schema != str(SCHEMA).encode():
             said = schema.decode("utf-8", "backslashreplace")
             raise StoreUnsuitable(
@@ -161,14 +162,14 @@ class Store:
         return schema is not None
 
     async def health(self) -> Health:
-        server = await server_info(self._connection)
-        [last_pass, rollbacks, rolled_back_at], now, running, due, quarantined = await self._connection.pipeline(
+        server = await server_info(self.connection)
+        [last_pass, rollbacks, rolled_back_at], now, running, due, quarantined = await self.connection.pipeline(
             [
-                ("HMGET", self._keys.meta, "last_pass", "rollbacks", "rolled_back_at"),
+                ("HMGET", self.keys.meta, "last_pass", "rollbacks", "rolled_back_at"),
                 ("TIME",),
-                ("ZCARD", self._keys.leases),
-                ("ZCARD", self._keys.due),
-                ("SCARD", self._keys.quarantine),
+                ("ZCARD", self.keys.leases),
+                ("ZCARD", self.keys.due),
+                ("SCARD", self.keys.quarantine),
             ]
         )
         now_ms = redis_ms(now)
@@ -206,7 +207,7 @@ class Store:
         """Store the limits given by the settings in Redis, for all submitters; others stay unchanged."""
         for scope, most in (("queues", settings.max_pending), ("total", settings.max_pending_total)):
             if most is not None:
-                await self._scripts.queue_limit(scope, "" if most == "none" else most)
+                await self.scripts.queue_limit(scope, "" if most == "none" else most)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
 
@@ -226,13 +227,13 @@ class Store:
         watched = on_failure is OnFailure.STOP or any(job.final for job in jobs)
         _watch(jobs, watched=watched)
         new = new_workflow(workflow or "", on_failure, watched=watched, key=jobs[0].key) if workflow_id else b""
-        return await self._submitter.submit(jobs, workflow=workflow_id, new=new, idempotency=idempotency)
+        return await self.submitter.submit(jobs, workflow=workflow_id, new=new, idempotency=idempotency)
 
     async def add(self, workflow: str, jobs: Sequence[NewJob], *, idempotency: Idempotency | None = None) -> Submitted:
         """Add jobs to a workflow, all or nothing; raise Conflict if it has ended or accepts no more."""
         _watch(jobs, watched=(await self.workflow(workflow)).watched)
         await self._arrays.check(jobs, self._reader.jobs)
-        return await self._submitter.submit(jobs, workflow=workflow, new=b"", idempotency=idempotency)
+        return await self.submitter.submit(jobs, workflow=workflow, new=b"", idempotency=idempotency)
 
     # --- operator actions ---------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ class Store:
     @asynccontextmanager
     async def _reading(self, turns: Reads) -> AsyncIterator[Reader]:
         async with turns.turn() as connection:
-            yield Reader(connection, self._keys, self._scripts)
+            yield Reader(connection, self.keys, self.scripts)
 
     async def job(self, job_id: str) -> Job:
         async with self._reading(self._brief) as reader:
@@ -267,7 +268,7 @@ class Store:
 
     async def explain(self, job_id: str) -> Explanation:
         async with self._brief.turn() as connection:
-            explainer = Explainer(connection, self._keys, Reader(connection, self._keys, self._scripts))
+            explainer = Explainer(connection, self.keys, Reader(connection, self.keys, self.scripts))
             return await explainer.explain(job_id)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job | None]:
@@ -280,8 +281,8 @@ class Store:
 
     async def list_jobs(self, where: JobFilter, *, limit: int = 50, cursor: str | None = None) -> JobPage:
         async with self._pages.turn() as connection:
-            reader = Reader(connection, self._keys, self._scripts)
-            return await Listing(connection, self._keys, reader).page(where, limit, cursor)
+            reader = Reader(connection, self.keys, self.scripts)
+            return await Listing(connection, self.keys, reader).page(where, limit, cursor)
 
     async def output(self, job_id: str) -> Output:
         return await self.outputs.latest(job_id)
