@@ -1,14 +1,17 @@
-"""Queues: limit, pause and purge them."""
+"""Queues: list, limit, pause, purge and delete them."""
 
 from typing import Annotated, Final
 
-from fastapi import Path
+from fastapi import Path, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api import problems, schemas
-from api.auth.callers import ADMIN
+from api.auth import queue_rights
+from api.auth.callers import ADMIN, READ, WORK, caller_of
 from api.context import context_of
+from api.http.queries import StrictQuery
 from api.operations import Operations
 from workron import models
 from workron.models.job_fields import QUEUE_PATTERN
@@ -19,6 +22,26 @@ router = Operations("system")
 QueueName = Annotated[str, Path(pattern=QUEUE_PATTERN)]
 _PURGE_S: Final = 10.0
 """Maximum duration of a purge within one request."""
+
+
+class QueuesQuery(StrictQuery):
+    name: Annotated[list[Annotated[str, Field(pattern=QUEUE_PATTERN)]], Field(max_length=100)] = Field(
+        default_factory=list
+    )
+    """May be repeated: only these queues, if they exist."""
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """`next_cursor` of the previous page."""
+
+
+@router.operation("GET /queues", (READ, WORK), schemas.QueueList)
+async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
+    """List queues by name, with the number of jobs in each status."""
+    caller = caller_of(request)
+    queue_rights.use_queues(caller, query.name)
+    among = query.name or caller.queues
+    page = await context_of(request).store.queue_page(query.limit, query.cursor or "", among)
+    return schemas.json_response(schemas.list_document(map(schemas.queue_document, page.queues), page.next_cursor))
 
 
 @router.operation("PATCH /queues/{queue}", ADMIN, schemas.Queue)

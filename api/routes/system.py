@@ -1,25 +1,20 @@
-"""The system: queues, liveness, readiness and health."""
+"""The system: liveness, readiness and health."""
 
 import asyncio
 import shutil
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import Query
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api import problems, schemas
-from api.auth import queue_rights
-from api.auth.callers import READ, WORK, caller_of
+from api.auth.callers import READ
 from api.context import Context, context_of
-from api.http.queries import StrictQuery
 from api.operations import Operations
 from workron import __version__
 from workron.durations import to_seconds
 from workron.errors import StoreFull, StoreUnavailable
-from workron.models.job_fields import QUEUE_PATTERN
 from workron.times import rfc3339
 
 if TYPE_CHECKING:
@@ -31,26 +26,6 @@ _PING_TIMEOUT_S: Final = 1.0
 _LEAST_FREE: Final = 1024**3
 _SILENT_REAPER_S: Final = 10.0
 _ROLLBACK_SHOWN_S: Final = 24 * 3600.0
-
-
-class QueuesQuery(StrictQuery):
-    name: Annotated[list[Annotated[str, Field(pattern=QUEUE_PATTERN)]], Field(max_length=100)] = Field(
-        default_factory=list
-    )
-    """May be repeated: only these queues, if they exist."""
-    limit: Annotated[int, Field(ge=1, le=1000)] = 50
-    cursor: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-    """`next_cursor` of the previous page."""
-
-
-@router.operation("GET /queues", (READ, WORK), schemas.QueueList)
-async def list_queues(request: Request, query: Annotated[QueuesQuery, Query()]) -> Response:
-    """List queues by name, with the number of jobs in each status."""
-    caller = caller_of(request)
-    queue_rights.use_queues(caller, query.name)
-    among = query.name or caller.queues
-    page = await context_of(request).store.queue_page(query.limit, query.cursor or "", among)
-    return schemas.json_response(schemas.list_document(map(schemas.queue_document, page.queues), page.next_cursor))
 
 
 @router.operation("GET /livez", (), schemas.Alive)

@@ -257,7 +257,8 @@ _SUBMISSIONS: Final = (
     Shape(
         _KEYS.concurrency("<key>"),
         "hash",
-        "`limit`, and the number of unfinished jobs with this key (`lua/lib/slots.lua`)",
+        "`limit`, `jobs` (unfinished jobs with this key), and positions in the line of waiting jobs"
+        " (`lua/lib/slots.lua`)",
         check="concurrency",
         counts=True,
     ),
