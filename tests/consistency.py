@@ -1,6 +1,6 @@
 """An audit of a namespace: every job is where its status says, every count is right, nothing is left over.
 
-The store's tests end with it. It counts everything anew from the job hashes.
+The store's tests end with it. It counts everything from the job hashes, and shares no code with the doctor.
 """
 
 import json

@@ -92,9 +92,10 @@ class Client:
         return cast(JobDoc, self._get(_path("jobs", job_id), params, timeout_s=wait_s + ANSWER_S))
 
     def jobs(self, *, limit: int | None = None, **filters: str | Sequence[str] | None) -> Iterator[JobDoc]:
-        """Yield jobs, newest first, all or at most `limit`. Filters: status, queue, name, workflow, tag, metadata.KEY.
+        """Yield jobs, newest first, all or at most `limit`.
 
-        A page may be empty although more follow: the API checks a limited number of jobs per page.
+        Filters: status, queue, name, workflow, array, tag, metadata.KEY. A page may be empty although more follow: the
+        API checks a limited number of jobs per page.
         """
         params = {name: value for name, value in filters.items() if value is not None}
         left = limit

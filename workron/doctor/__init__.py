@@ -1,4 +1,4 @@
-"""Finds what is wrong in Redis while all goes on, and rebuilds it from the hashes of jobs while nothing changes."""
+"""Finds damage in Redis on a running system, and repairs it from the hashes of jobs during a pause."""
 
 from workron.doctor.doctor import Doctor, Report
 from workron.doctor.faults import KINDS, Fault, Kind

@@ -1,4 +1,4 @@
-"""Whether what is known of an array fits its job and its tasks; what does not, is written as these say it."""
+"""Compares the hash of an array with its job and its tasks, which are authoritative, and repairs it from them."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ _JOB: Final = (
     "array_follows_when", "cancel_requested_at",
 )  # fmt: skip
 _SAID: Final = ("size", "parallel", "follows", "follows_when")
-"""What an array's hash says as its job does, by another name."""
+"""Fields that the array's hash and its job have in common, by different names."""
 _PAGE: Final = 1000
 
 
 class Stock:
-    """What there is of an array, as of one moment: its hash (`said`), its job (`head`), and how many of its tasks are
-    never to be made (`skips`), wait for their turn, or are done and deleted."""
+    """The keys of an array, read at one moment: its hash (`said`), its job (`head`), and the number of its tasks that
+    are never created (`skips`), wait for their turn, or are done and deleted."""
 
     def __init__(self, keys: Keys, array: str, answers: Sequence[Any]) -> None:
         self._keys = keys
@@ -54,7 +54,7 @@ class Stock:
 
     @property
     def to_make(self) -> int:
-        """How many tasks are still to be made, if it is not dropped."""
+        """Number of tasks that are not created yet, if the array was not dropped."""
         return self._size - self._number("made") - self._skips
 
     @property
@@ -63,7 +63,7 @@ class Stock:
 
     @property
     def _dropped(self) -> tuple[int, str, int] | None:
-        """How many tasks ended with the array before they were made, as what, and how many were made then."""
+        """Number of tasks that ended with the array before they were created, their status, and `made` at that time."""
         number, as_what, made = (self.said.get(field, "") for field in _DROPPED)
         if not number.isdecimal() or as_what not in ("cancelled", "skipped") or not made.isdecimal():
             return None
@@ -73,7 +73,7 @@ class Stock:
         return number_of(self.said.get(field, "0")) or 0
 
     async def faults(self, tasks: Mapping[str, int], reader: Reader) -> list[Fault]:
-        """Return what is wrong by its tasks, per state; while others go on, only by those that have not ended."""
+        """Return the faults of the counts per status. Without a pause, only unfinished tasks are compared."""
         wrong = ", ".join(self._wrong(tasks))
         mend: list[Ask] = []
         if reader.pause is not None:
@@ -101,7 +101,7 @@ class Stock:
             yield f"{there} tasks are counted of {known}"
 
     def _needs_last(self, tasks: Mapping[str, int]) -> bool:
-        """Whether `made` can't be right, so that the tasks have to be looked for."""
+        """Whether `made` is impossible, so the tasks must be searched."""
         made = self._dropped[2] if self._dropped else number_of(self.said.get("made"))
         return made is None or not sum(tasks.values()) + self._swept <= made <= self._size
 
@@ -115,7 +115,7 @@ class Stock:
         return last
 
     def _rewritten(self, tasks: Counter[str], last: int | None) -> dict[str, str | None]:
-        """Return the fields of its hash as they have to be. `last`: the highest index of a task if `made` is wrong."""
+        """Return the correct fields of its hash. `last`: the highest index of a task if `made` is wrong."""
         head, said, number = self.head, self.said, tasks.total() + self._swept
         dropped = self._dropped
         if dropped and dropped[0] + dropped[2] + self._skips != self._size:
@@ -144,7 +144,7 @@ class Stock:
         return fields
 
     async def stuck(self, at_once: Callable[[Sequence[Ask]], Awaitable[list[Any]]]) -> list[Fault]:
-        """Tell of an array that nothing brings to what its tasks, or those of the array that it follows, demand."""
+        """Report an array that should advance, but that no list names."""
         ended, over = sum(self._number(state) for state in TERMINAL), self.head["status"] in TERMINAL
         busy = any(self._number(state) for state in ("pending", "scheduled", "running"))
         to_make = self._turns or ("follows" not in self.said and self._number("made") < self._size)

@@ -1,4 +1,4 @@
-"""Checks of things, of what indexes name, and of keys by their names. See `workron/doctor/places.py`."""
+"""Checks of objects (jobs, queues …), members of indexes, and keys. The rules are in `workron/doctor/places.py`."""
 
 import re
 from collections.abc import Iterable
@@ -12,20 +12,20 @@ from workron.redis import formats
 from workron.redis.keys import Keys
 
 _NAMES: Final = {"schedules": "schedule", "schedules:due": "schedule", "batches": "batch", "actions:open": "action"}
-"""Index → kind of what it names; others name jobs."""
+"""Index → kind of its members; other indexes have jobs."""
 
 
 class Checks:
-    """Keys are given without their prefix. What is looked at later stays in the attributes."""
+    """Checks take keys without their prefix. The attributes collect what is checked later."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._last_fence = 0
         self.blocked: dict[str, int] = {}
-        """Jobs that wait for others, and about how many."""
+        """Job with dependencies → their approximate number."""
 
     def thing(self, kind: str, name: str) -> Check:
-        """Look whether a thing stands in all its places."""
+        """Check that an object is in all its places."""
         read, places_of = KINDS[kind]
         row = yield from read(self._keys, name)
         return (yield from self.stands(f"{kind} {name}", places_of(self._keys, name, row)))
@@ -45,7 +45,7 @@ class Checks:
         return shown(" ".join(words) + ("" if found in (None, 0) else f" is {said}"))
 
     def job(self, job: str) -> Check:
-        """Look at a job."""
+        """Check a job."""
         keys, about = self._keys, f"job {shown(job)}"
         row = yield from places.job_row(keys, job)
         if places.is_damaged(row):
@@ -66,7 +66,10 @@ class Checks:
         return list(found)
 
     def _fence(self, job: str, row: Row) -> Iterable[Place]:
-        """Yield what makes the last fence no lower than a job's, which, if it is none, its worker has lost."""
+        """Yield the rules for a job's fence: it is a number, and the last fence in `meta` is not lower.
+
+        The repair of an invalid fence is 0: the worker loses the lease.
+        """
         keys, text = self._keys, row.get("fence", "")
         fence = number_of(text) if text.isdecimal() else None
         if fence is None and ("fence" in row or row["status"] == "running"):
@@ -78,7 +81,7 @@ class Checks:
             yield Place(("HGET", keys.meta, "fence"), lambda found: (number_of(found) or 0) >= fence, (last,))
 
     def member(self, index: str, member: str) -> Check:
-        """Look whether what an index names has its place there."""
+        """Check that a member of an index has its place there."""
         key, keys = self._keys.prefix + index, self._keys
         is_set = index == "quarantine" or index.endswith(":skip")
         again: list[Ask] = []
@@ -108,7 +111,7 @@ class Checks:
         return "concurrency" if kind == "refill" else _NAMES.get(index, "job"), name
 
     def _has_place(self, key: str, member: str, kind: str, name: str) -> Steps:
-        """Return whether a thing has a place; one that is damaged is left where it is."""
+        """Return whether an object has a place. A damaged job stays where it is."""
         read, places_of = KINDS[kind]
         row = yield from read(self._keys, name)
         if kind == "job" and row and places.is_damaged(row):
@@ -116,7 +119,7 @@ class Checks:
         return any(place.read[1:3] == (key, member) for place in places_of(self._keys, name, row))
 
     def unique(self, name: str) -> Check:
-        """Look whether the holder of a unique key still needs it."""
+        """Check that the holder of a unique key still needs it."""
         key = self._keys.unique(name)
         value, exists = yield [("GETRANGE", key, 0, 999), ("EXISTS", key)]
         holder = text_of(value or b"")
@@ -142,7 +145,7 @@ class Checks:
         return [Fault("malformed", f"idempotency {shown(name)}", shown(value or b""), mend=(("DEL", key),))]
 
     def orphan(self, name: str) -> Check:
-        """Look whether the job is there that a key belongs to, and knows of it; or it goes by itself."""
+        """Check that the key's job exists and refers to the key, or that the key has a TTL."""
         key, parts = self._keys.prefix + name, name.split(":")
         ttl, exists, outputs = yield [
             ("PTTL", key),
@@ -153,13 +156,13 @@ class Checks:
         return [Fault("surplus", name, "its job is gone", mend=(("UNLINK", key),))] if ttl == -1 and not known else []
 
     def lasting(self, name: str, ms: int) -> Check:
-        """Look whether a key that has to go by itself does; it is given so long."""
+        """Check that a key has a TTL; the repair sets one of `ms`."""
         key = self._keys.prefix + name
         [ttl] = yield [("PTTL", key)]
         return [Fault("no-ttl", shown(name), "", mend=(("PEXPIRE", key, ms),))] if ttl == -1 else []
 
     def type(self, name: str, kind: str) -> Check:
-        """Look whether a key is of its type. One that is not is set aside, and made again from what jobs say."""
+        """Check the type of a key. The repair renames a key of a wrong type, and creates it again from the jobs."""
         key = self._keys.prefix + name
         [found] = yield [("TYPE", key)]
         if found in {kind.encode(), b"none"}:

@@ -1,4 +1,4 @@
-"""Whether what is counted of queues, workflows and concurrency keys is the number of their jobs."""
+"""Compares the counts of queues, workflows, arrays and concurrency keys with the number of their jobs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from workron.models import Stopped
 from workron.redis.keys import Keys
 
 _MANY: Final = 200
-"""Concurrency keys of a queue, of which more are not looked at in one moment."""
+"""Maximum of concurrency keys of a queue that are read at one moment."""
 _MOST_QUEUES: Final = 1000
 _WORKFLOW: Final = ("size", "final", "stop_at", "stopped", "stopped_by", *STATUSES)
 
 
 class Counts:
-    """Compares counts with a tally; where nothing else changes, those of jobs that have ended, too."""
+    """Compares counts with a tally. During a pause, it also compares counts of ended jobs."""
 
     def __init__(self, keys: Keys, tally: Tally, reader: Reader) -> None:
         self._keys = keys
@@ -27,7 +27,7 @@ class Counts:
         self._reader = reader
         self._paused = reader.pause is not None
         self._reserved: Counter[str] = Counter()
-        """Queue → tasks of arrays that are still to be made; known when all arrays were looked at."""
+        """Queue → tasks of arrays that are not created yet; complete when all arrays were checked."""
         self._arrays = 0
 
     async def queue(self, name: str) -> list[Fault]:
@@ -58,9 +58,9 @@ class Counts:
         return list(_differences(about, key, row_of(["jobs"], [jobs]), right, refill(self._keys, name)))
 
     async def workflow(self, workflow: str) -> list[Fault]:
-        """Look at what is counted of a workflow, also of its jobs that are forgotten, and its final job.
+        """Check the counts of a workflow, which include deleted jobs, and its final job.
 
-        Where that is wrong, only jobs that are there are believed: all others count as cancelled.
+        The repair counts the jobs that exist; all others count as cancelled.
         """
         keys, key, about = self._keys, self._keys.workflow(workflow), f"workflow:{workflow}"
         texts, listed, batches = await self._moment(
@@ -90,7 +90,7 @@ class Counts:
         return found or await self._final(about, said, size - sum(number or 0 for number in ended.values()))
 
     async def _final(self, about: str, said: Row, others: int) -> list[Fault]:
-        """Tell of a final job that waits although all others have ended."""
+        """Report a final job that waits although all others have ended."""
         key = self._keys.job(said.get("final", ""))
         [answer, waits, now] = await self._moment(
             [("HMGET", key, "status", "batch", "run_at"), ("EXISTS", f"{key}:parents"), ("TIME",)]
@@ -103,7 +103,7 @@ class Counts:
         return [Fault("stuck", about, "its final job waits for nothing", mend=(mend,))]
 
     async def array(self, array: str) -> list[Fault]:
-        """Look at an array. What is wrong is mended as a whole; no task is made that is gone."""
+        """Check an array. The repair writes all its fields; it never creates a deleted task again."""
         about = f"array:{array}"
         stock = Stock(self._keys, array, await self._moment(Stock.commands(self._keys, array)))
         if not stock.known:
@@ -118,7 +118,7 @@ class Counts:
         return found
 
     async def totals(self) -> list[Fault]:
-        """Compare how many jobs wait in all queues together, where all else is right."""
+        """Compare the number of waiting jobs in all queues together, if there is no other fault."""
         keys = self._keys
         [queues] = await self._reader.read([("ZRANGE", keys.queues, 0, -1 if self._paused else _MOST_QUEUES)])
         if len(queues or ()) > _MOST_QUEUES and not self._paused:
@@ -135,7 +135,7 @@ class Counts:
         return list(_differences("meta", keys.meta, row_of(["waiting"], [said]), {"waiting": waiting}))
 
     async def _moment(self, commands: Sequence[Ask]) -> list[Any]:
-        """Answer commands as of the moment of the tally; where nothing changes, any is."""
+        """Run commands at the moment of the tally; during a pause, at any moment."""
         return await (self._reader.read(commands) if self._paused else self._tally.at_once(commands))
 
 

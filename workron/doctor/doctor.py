@@ -1,4 +1,4 @@
-"""One examination: all keys, and all counts; and the rebuild of what is wrong."""
+"""One examination of all keys and counts, and the rebuild."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -25,9 +25,9 @@ from workron.schedules.plan import times_of
 _TRIES: Final = 5
 _ROUNDS: Final = 8
 _LEASE_S: Final = 60.0
-"""How long a rebuild that has died holds up the others."""
+"""Duration of the pause after the last write of a rebuild that died."""
 _HIDE_JOBS: Final = frozenset({"missing", "wrong-type", "damaged"})
-"""Where something like that was found, jobs may be missing from what is counted."""
+"""With one of these faults, jobs may be missing from the tally, so counts are not compared."""
 
 ReadSchedule = Callable[[str], Awaitable[tuple[Schedule | None, int]]]
 """Returns a schedule by its name, and the server's time in ms."""
@@ -35,7 +35,7 @@ ReadSchedule = Callable[[str], Awaitable[tuple[Schedule | None, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an examination found. With a rebuild: `mended` are faults that are gone, `faults` those that are left."""
+    """The result of an examination. With a rebuild, `mended` are the repaired faults, `faults` the remaining ones."""
 
     faults: tuple[Fault, ...]
     mended: tuple[Fault, ...]
@@ -49,7 +49,7 @@ class Report:
 
 
 class Doctor:
-    """Examines one namespace. Safe to run at any time, also several at once."""
+    """Examines one namespace. Several doctors may run at any time."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, read_schedule: ReadSchedule) -> None:
         self._connection = connection
@@ -58,7 +58,7 @@ class Doctor:
         self._read_schedule = read_schedule
 
     async def examine(self, *, rebuild: bool = False) -> Report:
-        """Look at everything. `rebuild`: hold up all other calls first, and write what is missing or wrong."""
+        """Check everything. `rebuild`: first pause all other calls, and write what is missing or wrong."""
         began_s = time.monotonic()
         mended = await self._rebuild() if rebuild else []
         walk, uncounted = await self._look(Reader(self._connection, self._keys, self._scripts))
@@ -76,9 +76,9 @@ class Doctor:
         )
 
     async def _rebuild(self) -> list[Fault]:
-        """Write what is missing, round by round: a job that is in its index again is counted then.
+        """Repair in rounds, until a round finds nothing: counts are right only after all jobs are in their indexes.
 
-        Each command is right by itself: a rebuild that dies has done some of it, and the next one does the rest.
+        Each command is correct on its own, so after a rebuild that died, the next one does the rest.
         """
         pause = Pause(self._scripts, ids.new_id(), _LEASE_S)
         mended: list[Fault] = []
@@ -125,7 +125,7 @@ class Doctor:
         return found or await reader.mended(await counts.totals())
 
     async def _look_at_schedules(self, walk: Walk) -> None:
-        """Find those that can't be read, and those that have forgotten when their next time is: their words say it."""
+        """Find schedules that can't be read, and schedules without a next time: it follows from the definition."""
         for name in walk.schedules:
             try:
                 schedule, _ = await self._read_schedule(name)

@@ -1,7 +1,7 @@
-"""Whether a blocked job waits for what is still to come.
+"""Checks the edges of blocked jobs: each waits for an end that can still happen.
 
-Whatever is wrong with its edges is mended in one way: it waits again for all that it depends on, and those are visited
-again, as if they had ended now (`lua/lib/edges.lua`). What that leads to, the next reaper does.
+There is one repair for all faults. The job waits again for all its dependencies, and they go into `propagate` as if
+they had ended now (`lua/lib/edges.lua`). The next reaper visits them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from workron.redis.formats import Hook
 from workron.redis.keys import Keys
 
 SLICE: Final = 50
-"""Edges that are looked at in one go, so that no step is long."""
+"""Maximum of edges in one check, so that no step is long."""
 _FIELDS: Final = ("status", "batch", "broken", "hooks", "depends_on", "final", "run_at", "children")
 _PARENT: Final = ("status", "edge_cursor", "children")
 
 
 def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
-    """Look at the edges of a job from a place on, in the order of its dependencies."""
+    """Check `size` edges of a job, from the position `start` in its sorted dependencies."""
     answer, said, started, now = yield [
         ("HMGET", keys.job(job), *_FIELDS),
         ("HGETALL", keys.parents(job)),
@@ -53,13 +53,13 @@ def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
 
 
 class _Parent:
-    """What a job depends on: its row, whether its key exists, and whether it knows of the job."""
+    """A dependency: its row, whether its key exists, and whether its children include the job."""
 
     def __init__(self, answer: Any, exists: int, knows: bool) -> None:
         self.row, self.exists, self.knows = row_of(_PARENT, answer), exists, knows
 
     def state(self, when: str) -> str | None:
-        """Return what the job's hash of parents should say of this one: see `edge_state` in `lua/lib/edges.lua`."""
+        """Return the correct value in the job's hash of parents: see `edge_state` in `lua/lib/edges.lua`."""
         if self.row["status"] not in TERMINAL:
             return when
         return None if when in {"finished", self.row["status"]} else f"!{when}"
@@ -67,7 +67,7 @@ class _Parent:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """What a job waits for: as it was submitted (`wanted`), and by its hash of parents (`states`)."""
+    """The dependencies of a job: as submitted (`wanted`), and in its hash of parents (`states`)."""
 
     keys: Keys
     job: str
@@ -98,7 +98,7 @@ class _Waits:
             yield "it waits for nothing"
 
     def again(self) -> Iterator[Ask]:
-        """Yield what has it wait as when it was submitted; one whose dependency is gone can never start."""
+        """Yield the repair: the job waits as when it was submitted. If a dependency was deleted, it can never start."""
         key, edges = self.keys.job(self.job), self.keys.parents(self.job)
         gone = [one for one in self.wanted if one in self.states and not self.parents[one].exists]
         there = [one for one in self.wanted if "status" in self.parents[one].row]

@@ -1,15 +1,15 @@
-"""What can be wrong in Redis: each fault with what it means, and what mends it, if not a rebuild."""
+"""The kinds of faults in Redis: what each means, and what repairs it if a rebuild does not."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 Ask = tuple[str | int, ...]
-"""A command. `IN <list> <member>` is answered with whether the member stands in the list."""
+"""A command. The answer to `IN <list> <member>` is whether the list contains the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault. `by_hand`: what mends it if a rebuild does not."""
+    """A kind of fault. `by_hand`: what repairs it if a rebuild does not."""
 
     what: str
     by_hand: str = ""
@@ -34,9 +34,9 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong: its kind (a key of KINDS), what it is about, and what exactly was found.
+    """A fault: its kind (a key of KINDS), the object concerned, and what exactly was found.
 
-    `mend`: commands that put it right where nothing else changes meanwhile.
+    `mend`: commands that repair it during a pause.
     """
 
     code: str
@@ -51,13 +51,13 @@ class Fault:
 
 
 def shown(value: bytes | str) -> str:
-    """Return the beginning of what was found in Redis: it may be anything."""
+    """Return the beginning of a value from Redis as printable text."""
     data = bytes_of(value) if isinstance(value, str) else value
     return data.decode("utf-8", "backslashreplace")[:200]
 
 
 def text_of(value: bytes) -> str:
-    """Return a name that anything may have written; `bytes_of` gives it back as it was."""
+    """Return a name as text, even if it is not UTF-8; `bytes_of` is the inverse."""
     return value.decode("utf-8", "surrogateescape")
 
 

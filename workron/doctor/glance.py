@@ -1,4 +1,4 @@
-"""The light examination that reapers make all the time: some jobs at a glance, in turn, mended where they are found."""
+"""The spot check that reapers make all the time: some jobs in turn, repaired at once (`lua/maintain_repair.lua`)."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from workron.redis.scripts import Scripts, UnknownReply
 
 _KEYS_PER_CALL: Final = 100
 _CALLS: Final = 10
-"""Of a million keys, each is seen once in about an hour."""
+"""Of a million keys, each is visited about once an hour."""
 
 
 class Glance:
-    """Goes round over all jobs; any number of them may."""
+    """Checks all jobs in turn. Any number of reapers may do so."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
         self._connection = connection
@@ -22,7 +22,7 @@ class Glance:
         self._cursor = b"0"
 
     async def look(self) -> list[Fault]:
-        """Look at the next jobs; returns what was wrong with them, mended or not."""
+        """Check the next jobs; return their faults, repaired or not."""
         found: list[Fault] = []
         for _ in range(_CALLS):
             match await self._scripts.maintain_repair(self._cursor, _KEYS_PER_CALL):

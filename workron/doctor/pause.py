@@ -1,4 +1,4 @@
-"""Holds up all other calls that change something, while a rebuild looks and writes (`lua/doctor_rebuild.lua`)."""
+"""Pauses all other calls that change something, during a rebuild (`lua/doctor_rebuild.lua`, `lua/lib/pause.lua`)."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _NOTHING: Final[Ask] = ("TIME",)
 
 
 class Pause:
-    """A pause of `lease_s` that is renewed as long as the rebuild lives."""
+    """A pause that lasts `lease_s`, unless the rebuild renews it."""
 
     def __init__(self, scripts: Scripts, token: str, lease_s: float) -> None:
         self._scripts = scripts
@@ -28,7 +28,7 @@ class Pause:
         await self._call(self._lease_s, ())
 
     async def go_on(self) -> None:
-        """Hold up the others for longer, if it is time."""
+        """Renew the pause if it is time."""
         if time.monotonic() - self._held_at_s > self._lease_s / 6:
             await self._call(self._lease_s, [_NOTHING])
 
@@ -59,7 +59,7 @@ def pages(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def flat(commands: Iterable[Ask]) -> list[Arg]:
-    """Return commands as scripts take them: each as the number of its words, and the words."""
+    """Return commands in the form that scripts take: the number of its words, then the words."""
     return [word for command in commands for word in (len(command), *packed(command))]
 
 

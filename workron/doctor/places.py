@@ -1,8 +1,8 @@
-"""Where everything has to stand, by what its hash says: the one table by which the doctor looks, and rebuilds.
+"""The places of each job, queue, schedule …, derived from its hash: the rules by which the doctor checks and repairs.
 
-A thing is read as a row: its hash, and the few fields of others on which it depends. From that follow its places: the
-entries of indexes, lists and hashes that there must be, or may be. A check of a thing looks whether they are there; a
-check of an entry of an index looks whether the thing that it names has this place.
+An object is read as a row: its hash, and a few fields of other keys. Its places follow from the row: the entries of
+indexes, lists and hashes that must exist, or may. The check of an object looks for these entries. The check of an index
+entry looks whether the object that it names has this place.
 """
 
 import re
@@ -24,13 +24,13 @@ INDEXED: Final = ("blocked", "done", "failed", "cancelled", "skipped")
 TERMINAL: Final = ("done", "failed", "cancelled", "skipped")
 LIVE: Final = ("pending", "scheduled", "blocked", "running")
 BAND: Final = 10**13
-"""Places of one priority in the line of a concurrency key; WINDOW: most that are let go: see `lua/lib/slots.lua`."""
+"""Positions per priority in the line of a concurrency key. WINDOW: maximum of admitted jobs (`lua/lib/slots.lua`)."""
 WINDOW: Final = 200
 _HIGHEST: Final = 2**52
 _SOON_MS: Final = 60_000
 _WALKS: Final = ("cancel", "retry", "follow")
 _QUEUES: Final = 100
-"""Of those in which jobs wait for a concurrency key, so many are looked at."""
+"""Maximum of queues that are read of a concurrency key."""
 QUEUE: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _JOB: Final = (
     "status", "queue", "priority", "batch", "workflow", "array", "hooks", "fence", "created_at", "finished_at",
@@ -43,11 +43,11 @@ _NUMBERS: Final = {
     "concurrency": ("limit", "since", "seq", "front", "turn", "rest"),
     "meta": ("max_pending", "max_pending_total", "rollbacks", "rolled_back_at", "full", "fence"),
 }
-"""Fields that have to be numbers where they are there: claims count with them. Counts are not among them."""
+"""Fields that must be numbers if they exist, because claims compute with them; without the counts of jobs."""
 
 
 class Place(NamedTuple):
-    """The command that reads it, whether its answer is right (`ok` None: it need not be there), and what mends it."""
+    """A rule: the command that reads an entry, whether its answer is right, and the repair. `ok` None: always."""
 
     read: Ask
     ok: Callable[[Any], object] | None
@@ -72,12 +72,12 @@ def _list(key: str, member: str) -> Place:
 
 
 def refill(keys: Keys, name: str) -> Ask:
-    """Return what has somebody look which jobs of a concurrency key may go."""
+    """Return the command that makes the next claim, or the reaper, admit jobs of a concurrency key."""
     return "ZADD", keys.due, 0, formats.timer("refill", name)
 
 
 def _row(asked: Mapping[str, Ask]) -> Steps:
-    """Read fields, each by a command; the time in ms."""
+    """Read fields, each with a command of its own; times are in ms."""
     return row_of(asked, (yield [*asked.values()]))
 
 
@@ -145,7 +145,7 @@ def job_places(keys: Keys, job: str, row: Row) -> Iterator[Place]:
 
 
 def _line(keys: Keys, job: str, row: Row) -> Iterator[Place]:
-    """Yield the place of a job in the line of its concurrency key, or among those that have a slot."""
+    """Yield the place of a job in the line of its concurrency key, or among the jobs with a slot."""
     name, queue, about = row["concurrency"], queue_of(row), keys.concurrency(row["concurrency"])
     again = refill(keys, name)
     if row["status"] == "running":
@@ -178,7 +178,7 @@ def _timers(keys: Keys, job: str, row: Row) -> Iterator[Place]:
 
 
 def _walks(keys: Keys, job: str, row: Row) -> Iterator[Place]:
-    """Yield what stands in `propagate` as long as it is under way, and `arrays` likewise."""
+    """Yield the entries of walks under way in `propagate` and `arrays`."""
     if "edge_cursor" in row:
         yield _list(keys.propagate, job)
     if "cascade_at" in row:
@@ -192,7 +192,7 @@ def _walks(keys: Keys, job: str, row: Row) -> Iterator[Place]:
 
 
 def _array(keys: Keys, job: str, row: Row) -> Iterator[Place]:
-    """Yield what is known of an array beyond its counts, and that an array that it follows knows of it."""
+    """Yield the fields of an array other than counts, and its entry with the array that it follows."""
     key, again = keys.array(job), ("ZADD", keys.arrays, 1, job)
     yield Place(("HGET", key, "begun"), _is_number, (("HSET", key, "begun", 1),), "malformed")
     goes_on = "cancel" if "cancel_requested_at" in row else "follow"
@@ -214,7 +214,7 @@ def schedule_places(keys: Keys, name: str, row: Row) -> Iterator[Place]:
 
 
 def batch_places(keys: Keys, batch: str, row: Row) -> Iterator[Place]:
-    """Yield those of a large submission."""
+    """Yield the places of a staged submission."""
     key, now_ms = keys.batch(batch), int(row["now"])
     if int(row["ttl"]) < -1:
         return
@@ -237,7 +237,7 @@ def action_places(keys: Keys, action: str, row: Row) -> Iterator[Place]:
 
 
 def queue_places(keys: Keys, queue: str, row: Row) -> Iterator[Place]:
-    """Yield what makes claims know of its gates; they can't do with half a rate."""
+    """Yield the entries by which claims learn of its gates. Half a rate is a fault."""
     key = keys.queue(queue)
     yield from _numbers("queue", key)
     if ("rate_jobs" in row) != ("rate_per_ms" in row):
@@ -249,7 +249,7 @@ def queue_places(keys: Keys, queue: str, row: Row) -> Iterator[Place]:
 
 
 def concurrency_row(keys: Keys, name: str) -> Steps:
-    """Read a concurrency key; `line <queue>`: how many jobs were let go in a queue, and how many are held."""
+    """Read a concurrency key; `line <queue>`: numbers of admitted and of held jobs in a queue."""
     about = keys.concurrency(name)
     row = yield from _row(_fields(about, "limit") | {"running": ("ZCARD", keys.slots(name))})
     [queues] = yield [("ZRANGE", f"{about}:queues", 0, _QUEUES - 1)]
@@ -306,11 +306,11 @@ KINDS: Final[Mapping[str, tuple[Callable[[Keys, str], Steps], Callable[[Keys, st
     "concurrency": (concurrency_row, concurrency_places),
     "meta": (lambda _, __: _row({}), lambda keys, _, __: _numbers("meta", keys.meta)),
 }
-"""How a thing of each kind is read, and its places."""
+"""Kind of object → how its row is read, and its places."""
 
 
 def row_of(fields: Iterable[str], answers: Iterable[Any] | None) -> Row:
-    """Return the fields that there are; none if their key has another type."""
+    """Return the fields that exist; none if the key has another type."""
     row: Row = {}
     for field, found in zip(fields, answers or (), strict=False):
         if isinstance(found, list):  # the time
@@ -321,7 +321,7 @@ def row_of(fields: Iterable[str], answers: Iterable[Any] | None) -> Row:
 
 
 def number_of(value: Any) -> int | None:
-    """Return a number that Lua can count with; None if it is none."""
+    """Return an integer that Lua represents exactly; None for anything else."""
     text = text_of(value) if isinstance(value, bytes) else str(value)
     number = int(text) if text.isascii() and text.removeprefix("-").isdecimal() else None
     return number if number is not None and abs(number) < _HIGHEST else None
@@ -332,7 +332,7 @@ def queue_of(row: Row) -> str:
 
 
 def is_damaged(row: Row) -> bool:
-    """Whether a job is in no state, or no place, that there is."""
+    """Whether the status, queue or priority of a job is invalid."""
     queue, priority = queue_of(row), row.get("priority", "5")
     return row.get("status") not in STATUSES or not QUEUE.fullmatch(queue) or priority not in {*"123456789"}
 

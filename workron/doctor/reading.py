@@ -1,8 +1,8 @@
-"""Reads Redis on behalf of checks, and has what looks wrong read once more, as of one moment.
+"""Reads Redis for checks. What looks wrong is read a second time, in one script.
 
-A check is a generator: it yields commands, is sent their answers, and returns the faults it has found. Many run side by
-side, a call for each round. What moves while it is read looks wrong without being so: the commands of such a check are
-run again by one script, and what it finds by those answers is true.
+A check is a generator: it yields commands, receives their answers, and returns its faults. Many checks run together,
+with one call per round. A job that moves between two reads looks wrong although it is not. One script therefore repeats
+the commands of a check with faults, and only the second result counts.
 """
 
 from collections import defaultdict
@@ -25,15 +25,15 @@ Maker = Callable[[], Check]
 SIDE_BY_SIDE: Final = 200
 _PAGE: Final = 1000
 SHORT: Final = 1000
-"""A list of so many is read each time; a longer one once."""
+"""A list of up to this length is read each time, a longer one once."""
 _ENDS: Final = 5000
-"""So much of both ends of a list is searched as of one moment: it may have moved since it was read."""
+"""Entries at both ends of a long list that are searched again: a job may have moved since the list was read."""
 _TRIES: Final = 30
 _REREAD: Final = 20
 
 
 class Seen:
-    """Remembers very many members of lists in 16 MiB; of a million, it takes one in a million others for seen."""
+    """A Bloom filter of 16 MiB for members of lists: with a million of them, about one error in a million questions."""
 
     def __init__(self) -> None:
         self._bits = bytearray(1 << 24)
@@ -64,7 +64,7 @@ class _Long:
 
 
 class Reader:
-    """Runs checks. With a pause nothing changes meanwhile: what is wrong need not be read twice, and is mended."""
+    """Runs checks. During a pause, faults are not read a second time, and are repaired."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, pause: Pause | None = None) -> None:
         self._connection = connection
@@ -73,10 +73,10 @@ class Reader:
         self.pause = pause
         self._seen: Seen | None = None
         self._long: dict[str, int] = {}
-        """Long lists, and how often they were read."""
+        """Long list → how often it was read."""
 
     async def ask(self, makers: Iterable[Maker], side_by_side: int = SIDE_BY_SIDE) -> list[Fault]:
-        """Run checks; returns what they have found."""
+        """Run checks; return their faults."""
         found: list[Fault] = []
         for page in pages(makers, side_by_side):
             running = [(make, *_begin(make)) for make in page]
@@ -94,7 +94,7 @@ class Reader:
         return found
 
     async def mended(self, found: list[Fault]) -> list[Fault]:
-        """Put right what was found, while nothing else changes."""
+        """Repair the faults if there is a pause; return them."""
         if self.pause is not None and found:
             await self.pause.write([command for one in found for command in one.mend])
         return found
@@ -120,7 +120,7 @@ class Reader:
         ]
 
     async def at_once(self, commands: Sequence[Ask]) -> list[Any]:
-        """Return the answers to commands as of one moment."""
+        """Return the answers to commands that one script runs."""
         asked: list[Ask] = []
         for command in commands:
             asked += _search(*command[1:]) if command[0] == "IN" else [command]
@@ -167,7 +167,7 @@ class Reader:
         return found | {key: _Long(self._seen, key) for key in keys if key in self._long and self._seen}
 
     async def _read_list(self, key: str) -> None:
-        """Read a list from its end, where nothing that is taken from its head makes a page miss some."""
+        """Read a list from its end, so that jobs taken from its head do not shift the pages."""
         self._seen = self._seen or Seen()
         self._long[key] = self._long.get(key, 0) + 1
         place = -1

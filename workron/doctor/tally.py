@@ -1,7 +1,7 @@
-"""Counts jobs from their hashes, exactly, while all goes on.
+"""Counts jobs from their hashes, exactly, on a running system.
 
-Jobs are read in pages. With each page come those that have moved since the page before, by the stream of events, so
-that what is known is always the state of one moment. In such a moment a hash of counts is read, and compared.
+Jobs are read in pages. With each page come the jobs that have moved since the page before, according to the stream
+`events`. The tally is therefore always the state of one moment. A hash of counts is read at such a moment.
 """
 
 from collections import Counter
@@ -17,20 +17,20 @@ from workron.redis.scripts import Scripts, UnknownReply
 
 _PAGE: Final = 200
 MOST: Final = 200_000
-"""Jobs of which it is remembered what they were counted as. Others must not move meanwhile."""
+"""Maximum of moved jobs that the tally remembers; with more, counts are not compared."""
 
 Group = tuple[str, str, str, str]
 """Queue, workflow, array (of a task) and concurrency key of a job; '' for none."""
 
 
 class EventsLost(Exception):
-    """More has happened between two pages than can be followed."""
+    """The stream of events no longer has all changes since the page before."""
 
 
 class Tally:
-    """Knows how many jobs there are in each state, as of one moment.
+    """The number of jobs per status, at one moment.
 
-    Of those that have ended, `ended` counts, too: they may be deleted while this goes on.
+    `ended` counts ended jobs separately, because they may be deleted meanwhile.
     """
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
@@ -47,7 +47,7 @@ class Tally:
         self.ended: Counter[tuple[str, str]] = Counter()
 
     async def read_all(self) -> None:
-        """Read all jobs; EventsLost if more happens than can be followed."""
+        """Read all jobs; raise EventsLost if too much changes between two pages."""
         last = await self._connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
         self._since = last[0][0].decode() if last else "0"
         behind: bytes = b"-"
@@ -57,7 +57,7 @@ class Tally:
         self._behind = "~"
 
     async def at_once(self, commands: Sequence[Ask], ids: Sequence[bytes] = ()) -> list[Any]:
-        """Answer commands as of the moment at which all is counted that is counted then; read jobs."""
+        """Run commands and read jobs in one script, and bring the tally to that moment; return the answers."""
         page = {text_of(one) for one in ids if b" " not in one}
         text = b" ".join(one for one in ids if b" " not in one)
         while True:
@@ -75,7 +75,7 @@ class Tally:
                     raise UnknownReply("doctor_survey", reply)
 
     def names(self) -> set[str]:
-        """Return the hashes in which some job is counted, also where none is stored."""
+        """Return the hashes that must count some job, even if they do not exist."""
         return {name for name, _ in (*self.counted, *self.ended)}
 
     def _note(self, job: str, status: str, words: Sequence[str], page: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Goes over all keys of a namespace, in pages, and has each looked at."""
+"""Scans all keys of a namespace, in pages, and checks each."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ _EVERYTHING: Final = 10**9
 
 
 class Walk:
-    """One pass over all keys. `keys` is how many there were, `jobs` how many of them are jobs."""
+    """One pass over all keys; `keys` and `jobs` are their numbers."""
 
     def __init__(self, keys: Keys, reader: Reader) -> None:
         self._keys = keys
@@ -78,7 +78,7 @@ class Walk:
             await self.ask([partial(self.checks.member, index, member) for member in page])
 
     async def _look_at_edges(self) -> None:
-        """Look at the edges of jobs that wait for others; at many of one job in slices, so that no step is long."""
+        """Check the edges of blocked jobs; a job with many edges in slices, so that no step is long."""
         blocked, self.checks.blocked = self.checks.blocked, {}
         few: list[Maker] = []
         for job, number in blocked.items():
