@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.command_line import CommandLine
 from tests.patience import Patience
+from tests.ports import free_port
 
 PATIENCE_S = 60
 
@@ -47,8 +48,8 @@ def test_the_processes_of_an_up_that_is_killed_end_with_it(alone: CommandLine) -
 
 
 def test_a_process_that_cannot_start_says_so_in_one_line(alone: CommandLine) -> None:
-    for command in ("worker", "reaper", "api"):
-        ran = alone(command)
+    for command in (["worker"], ["reaper"], ["api", "--port", str(free_port())]):
+        ran = alone(*command)
 
         assert ran.code == 5
         assert (ran.err.count("\n"), "--redis" in ran.err) == (1, True)

@@ -228,7 +228,10 @@ def shown_on(descriptor: int, text: bytes) -> bytes:
     """Read from the terminal until it shows this text."""
     shown = b""
     while text not in shown:
-        shown += os.read(descriptor, 65536)
+        try:
+            shown += os.read(descriptor, 65536)
+        except OSError:
+            pytest.fail(f"it ended early:\n{shown.decode()}")
     return shown
 
 
@@ -254,11 +257,12 @@ def test_ctrl_c_on_the_terminal_ends_and_removes_everything(tmp_path: Path) -> N
         stderr=theirs,
     )
     os.close(theirs)
-    shown_on(ours, "■".encode())
-    os.write(ours, b"\x03")
-    rest = rest_of(ours)
-    os.close(ours)
-    assert process.wait(30) == 130
+    with process:
+        shown_on(ours, "■".encode())
+        os.write(ours, b"\x03")
+        rest = rest_of(ours)
+        os.close(ours)
+    assert process.returncode == 130
     assert b"workron: interrupted; everything is stopped and removed" in rest
     assert b"\x1b[?25h" in rest, "the cursor stays hidden"
     assert_nothing_is_left(tmp_path)

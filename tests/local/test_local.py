@@ -172,3 +172,18 @@ def test_a_place_that_cannot_be_used_is_passed_over(tmp_path: Path, monkeypatch:
 def test_importing_it_does_not_import_the_settings() -> None:
     code = "import sys, workron.local.instances; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_instance_of_another_runtime_directory_was_found_from_one_that_tests_had_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    usual = [Path(f"/run/user/{os.geteuid()}/workron"), secure_files.short_dir()]
+    for named, places in {
+        "": usual,
+        f"/run/user/{os.geteuid()}": usual,
+        str(tmp_path): [tmp_path / "workron"],
+        str(tmp_path / "missing"): usual,
+    }.items():
+        monkeypatch.setenv("XDG_RUNTIME_DIR", named)
+        assert secure_files.shared_dir_candidates() == places

@@ -64,13 +64,14 @@ async def test_a_command_that_stopped_itself_notices_term(tmp_path: Path, wait_u
 
 
 async def test_a_cancelled_command_that_ends_well_is_cancelled_with_exit_code_0(
-    executor: Executor, tmp_path: Path, wait_until: WaitUntil
+    tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     ready = tmp_path / "ready"
-    attempt = start(executor, f"trap 'exit 0' TERM; touch {ready}; sleep 60 & wait")
-    await wait_until(ready.exists)
-    attempt.cancel()
-    outcome = await attempt.wait()
+    async with Executor(kill_grace_s=60) as executor:
+        attempt = start(executor, f"trap 'exit 0' TERM; touch {ready}; sleep 60 & wait")
+        await wait_until(ready.exists)
+        attempt.cancel()
+        outcome = await attempt.wait()
     assert (outcome.reason, outcome.exit_code) == (Reason.CANCELLED, 0)
 
 

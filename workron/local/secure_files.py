@@ -84,11 +84,21 @@ def _sync_dir(path: Path) -> None:
 
 
 def shared_dir_candidates() -> list[Path]:
-    """Return candidates for a directory shared by a user's processes, best first; none need exist."""
-    candidates = [Path(f"/run/user/{os.geteuid()}/workron"), short_dir()]
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        candidates.insert(0, Path(runtime) / "workron")
-    return list(dict.fromkeys(candidates))
+    """Return candidates for a directory shared by a user's processes, best first; none need exist.
+
+    The user's own `XDG_RUNTIME_DIR`, if it is not the system's, is the only one: it keeps instances apart.
+    """
+    usual, named = Path(f"/run/user/{os.geteuid()}"), os.environ.get("XDG_RUNTIME_DIR")
+    if named and Path(named) != usual and _is_own(Path(named)):
+        return [Path(named) / "workron"]
+    return [usual / "workron", short_dir()]
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def short_dir() -> Path:
