@@ -1,4 +1,4 @@
--- maintain_trim: drop ids of jobs that no longer wait (cancelled, deleted) from a pending list that no worker pops.
+-- maintain_trim: compact a pending list: drop ids of jobs that no longer wait (cancelled, deleted).
 --
 -- ARGV[1]  queue     name of the queue
 -- ARGV[2]  priority  1..9

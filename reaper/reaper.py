@@ -28,7 +28,7 @@ from workron.store.retention import Swept
 
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
-GLANCE_EVERY_S: Final = 2.0
+SPOT_CHECK_EVERY_S: Final = 2.0
 MOST_TOLD: Final = 10_000
 """Maximum of remembered faults, which are logged only once until they are repaired."""
 
@@ -51,13 +51,13 @@ class Reaper:
     def __init__(self, store: Store, *, every_s: float) -> None:
         self._maintenance: Maintenance = store.maintenance
         self._actions = store.actions
-        self._glance = store.glance
+        self._spot_check = store.spot_check
         self._name = ids.new_id()
         self._firing = Firing(store)
         self._every_s = every_s
         self._outage = Outage()
         self._told: set[Fault] = set()
-        self._swept_at = self._measured_at = self._glanced_at = time.monotonic()
+        self._swept_at = self._measured_at = self._spot_checked_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run passes until the stop event."""
@@ -150,9 +150,9 @@ class Reaper:
             await self._maintenance.measure()
 
     async def _mend_now_and_then(self) -> None:
-        if time.monotonic() - self._glanced_at >= GLANCE_EVERY_S:
-            self._glanced_at = time.monotonic()
-            self._tell(await self._glance.look())
+        if time.monotonic() - self._spot_checked_at >= SPOT_CHECK_EVERY_S:
+            self._spot_checked_at = time.monotonic()
+            self._tell(await self._spot_check.look())
 
     def _tell(self, faults: Sequence[Fault]) -> None:
         """Log similar faults in one line: one broken key may cause a fault of every job."""

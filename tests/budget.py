@@ -46,7 +46,7 @@ ON_REDIS: Final = {
     "tests/api/test_outages.py": "a server that stops",
     "tests/security/test_keys.py": "API keys",
     # the doctor reads every kind of key, and processes use all of it at once
-    "tests/doctor/test_glance.py": "SCAN",
+    "tests/doctor/test_spot_check.py": "SCAN",
     "tests/doctor/test_rebuild.py": "the doctor",
     "tests/doctor/test_doctor_at_work.py": "the doctor",
     "tests/workers/test_with_store.py": "a worker",

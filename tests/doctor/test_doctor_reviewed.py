@@ -43,7 +43,7 @@ async def test_names_that_are_no_text_stop_neither_the_doctor_nor_the_reaper(ben
     store, redis, prefix = bench.store(), bench.client, bench.keys.prefix.encode()
     await submit(store, *jobs(3))
     await redis.zadd(bench.keys.jobs, {b"\xff\xfe": 0})
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
     await redis.rpush(bench.keys.pending("default", 5), b"\xff\xfe")
     await redis.sadd(bench.keys.quarantine, b"\xff\xfe")
     await redis.hset(bench.keys.queue("default"), b"\xff", "9")
@@ -144,7 +144,7 @@ async def test_what_is_looked_at_far_too_late_is_found(bench: Bench) -> None:
     await bench.client.zadd(bench.keys.due, {patient.later: 2**50})
     await bench.client.zadd(bench.keys.leases, {patient.running: 2**50})
     await bench.client.delete(bench.keys.heartbeat(patient.running))
-    assert {fault.code for fault in await bench.store().glance.look()} == {"not-due"}
+    assert {fault.code for fault in await bench.store().spot_check.look()} == {"not-due"}
     await bench.store().maintenance.reap()
     assert await bench.client.zscore(bench.keys.leases, patient.running) < 2**49
     assert await patient.faults() == {}
@@ -256,7 +256,7 @@ async def test_a_job_is_not_skipped_because_its_parent_is_damaged(bench: Bench) 
     patient = await Patient(bench).build()
     key = bench.keys.job(patient.running)
     await bench.client.hdel(key, "status")
-    await bench.store().glance.look()
+    await bench.store().spot_check.look()
     assert (await bench.store().job(patient.child)).status is Status.BLOCKED
     await bench.client.hset(key, "status", "running")
     await patient.run_to_the_end()

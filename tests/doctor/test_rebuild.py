@@ -33,7 +33,7 @@ async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Ben
         lambda: finish(store, running),
         lambda: store.cancel(patient.pending),
         lambda: store.maintenance.reap(),
-        lambda: store.glance.look(),
+        lambda: store.spot_check.look(),
     ):
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             await call()

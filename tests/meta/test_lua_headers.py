@@ -135,7 +135,7 @@ def test_the_header_says_what_the_body_does(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_answer_is_told_from_the_others_in_python(name: str) -> None:
     modules = [path.read_text() for path in (ROOT / "workron").rglob("*.py")]
-    callers = [module for module in modules if re.search(rf"_scripts\.{name}\b", module)]
+    callers = [module for module in modules if re.search(rf"\bself\._?scripts\.{name}\b", module)]
     assert callers, f"nothing calls lua/{name}.lua"
     words = status_words(SCRIPTS[name])
     missing = words - set().union(*(texts(module) for module in callers))

@@ -102,7 +102,7 @@ async def reaper(world: World, process: Process, every_s: float) -> None:
     But for what is due too late, as the server's clock was set back: it comes as soon as it is seen.
     """
     store = world.store(process)
-    look = store.glance.look
+    look = store.spot_check.look
 
     async def look_and_tell() -> list[Fault]:
         found = await look()
@@ -110,7 +110,7 @@ async def reaper(world: World, process: Process, every_s: float) -> None:
         world.errors += [f"{process.name} found {fault.code} {fault.about}: {fault.detail}" for fault in worse]
         return found
 
-    store.glance.look = look_and_tell  # type: ignore[method-assign]
+    store.spot_check.look = look_and_tell  # type: ignore[method-assign]
     world.witnesses.enter(process, lambda: store.maintenance._beat)
     await Reaper(store, every_s=every_s).run(asyncio.Event())
 

@@ -40,10 +40,10 @@ async def test_a_retry_waited_as_long_as_the_clock_had_been_ahead(bench: Bench) 
     await finish(store, (await claim(store))[0], Outcome(Reason.EXIT_CODE, exit_code=1))
     assert (await store.job(job_id)).status is Status.SCHEDULED
     await set_ahead(bench, job_id, job_id, "run_at")
-    [fault] = await store.glance.look()
+    [fault] = await store.spot_check.look()
     assert (fault.code, fault.mended) == ("not-due", True)
     assert await due_in_ms(bench, job_id) <= 60_000
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
 
 
 async def test_a_delayed_job_waited_as_long_as_the_clock_had_been_ahead(bench: Bench) -> None:
@@ -53,7 +53,7 @@ async def test_a_delayed_job_waited_as_long_as_the_clock_had_been_ahead(bench: B
     await store.submit(jobs(600, delay_ms=60_000))
     for job in many[:1]:
         await set_ahead(bench, job.id, job.id, "run_at")
-        while not await store.glance.look():
+        while not await store.spot_check.look():
             pass
         assert await due_in_ms(bench, job.id) <= 60_000
 
@@ -63,7 +63,7 @@ async def test_a_timer_waited_as_long_as_the_clock_had_been_ahead(bench: Bench, 
     store = bench.store(PATIENT)
     [job_id] = await submit(store, new_job(**{kind: Moment(after_ms=60_000)}))
     await set_ahead(bench, job_id, f"{kind} {job_id}", f"{kind}_at")
-    [fault] = await store.glance.look()
+    [fault] = await store.spot_check.look()
     assert (fault.code, fault.mended) == ("not-due", True)
     assert await due_in_ms(bench, f"{kind} {job_id}") <= 60_000
 
@@ -73,7 +73,7 @@ async def test_a_moment_that_somebody_named_stays(bench: Bench) -> None:
     later = await now_ms(bench) + DAY_MS
     named = new_job(run_at_ms=later, deadline=Moment(at_ms=later + 1), expires=Moment(at_ms=later + 2))
     await submit(store, named)
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
     members = (named.id, f"deadline {named.id}", f"expires {named.id}")
     assert [await bench.client.zscore(bench.keys.due, one) for one in members] == [later, later + 1, later + 2]
 

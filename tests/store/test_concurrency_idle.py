@@ -50,7 +50,7 @@ async def test_the_hash_of_a_key_was_written_whenever_it_was_looked_at(bench: Be
     await submit(store, *(new_job(concurrency=Concurrency("k", 1)) for _ in range(3)))
     before = await bench.client.hgetall(bench.keys.concurrency("k"))
     assert b"rest" not in before
-    await store.glance.look()
+    await store.spot_check.look()
     assert await bench.client.hgetall(bench.keys.concurrency("k")) == before
 
 
@@ -65,5 +65,5 @@ async def test_a_slot_that_was_lost_is_found_without_an_operator(bench: Bench) -
     await submit(store, new_job(concurrency=Concurrency("other", 1)))
     assert len(await claim(store, limit=5)) == 1
     for _ in range(5):
-        await store.glance.look()
+        await store.spot_check.look()
     assert len(await claim(store, limit=5)) == 1

@@ -142,7 +142,7 @@ async def test_a_queue_whose_name_is_no_text_killed_all_reapers(bench: Bench) ->
     await bench.client.zadd(bench.keys.queues, {b"\xff": 0})
     await bench.client.delete(bench.keys.pending("default", 5))
     reaper = Reaper(bench.store(QUICK), every_s=1)
-    reaper._glanced_at = -1e9
+    reaper._spot_checked_at = -1e9
     await reaper.keep_house()
     assert [one.id for one in await claim(bench.store())] == [job]
 
@@ -152,7 +152,7 @@ async def test_a_damaged_key_of_one_step_keeps_a_reaper_from_no_other(bench: Ben
     await bench.client.set(bench.keys.due, "x")
     await bench.client.delete(bench.keys.pending("default", 5))
     reaper = Reaper(bench.store(QUICK), every_s=1)
-    reaper._glanced_at = -1e9
+    reaper._spot_checked_at = -1e9
     with pytest.raises(StoreUnavailable):
         await reaper.keep_house()
     assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [job.encode()]
@@ -183,7 +183,7 @@ async def test_a_due_array_with_a_damaged_key_stopped_all_claims(bench: Bench) -
     assert {one.id for one in await claim(store, limit=5)} == {late.id, waits}
     assert (await store.job(array.id)).status is Status.SCHEDULED
     await bench.client.restore(bench.keys.array(array.id), 0, counts, replace=True)
-    await store.glance.look()
+    await store.spot_check.look()
     assert sorted(one.id for one in await claim(store, limit=5)) == tasks_of(array)
 
 
@@ -194,7 +194,7 @@ async def test_an_array_that_had_ended_ran_on_when_one_of_its_counts_was_damaged
     await store.submit([array])
     await run_all(store)
     await bench.client.hset(bench.keys.array(array.id), "done", "many")
-    await store.glance.look()
+    await store.spot_check.look()
     assert await bench.client.hmget(bench.keys.job(array.id), "status", "run") == [b"done", None]
 
 

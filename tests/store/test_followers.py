@@ -127,7 +127,7 @@ async def test_a_walk_over_followers_that_was_forgotten_goes_on(bench: Bench) ->
     claims = await claim(store, limit=3)
     await store.attempts.finish([Result(one.id, one.fence, SUCCESS) for one in claims], worker="w1")
     assert await bench.client.delete(bench.keys.propagate) == 1
-    await store.glance.look()
+    await store.spot_check.look()
     await store.maintenance.propagate()
     await store.maintenance.tidy()
     assert len(await claim(store, queues=["behind"], limit=150)) == 90
@@ -141,7 +141,7 @@ async def test_the_doctor_took_arrays_that_are_still_to_be_told_for_stuck_ones(s
     assert exchanged.propagating
     assert (await store.job(job.id)).status is Status.DONE
     assert (await store.doctor.examine()).faults == ()
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
 
 
 async def comes(bench: Bench, store: Store, kind: str, job: NewJob) -> None:

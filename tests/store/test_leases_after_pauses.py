@@ -110,7 +110,7 @@ async def test_a_look_takes_nothing_for_lost_that_was_put_off(bench: Bench) -> N
     await nobody_looked(bench, 10_000)
     await store.maintenance.reap()
     put_off = await lease_of(bench, job_id)
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
     assert await lease_of(bench, job_id) == put_off
 
 
@@ -235,7 +235,7 @@ async def test_a_lease_went_with_its_heartbeat_that_ended_as_the_clock_leaped(be
     [held] = await claim(store)
     before = await lease_of(bench, job_id)
     await bench.client.delete(bench.keys.heartbeat(job_id))
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
     assert (await store.maintenance.reap()).requeued == 0
     assert await lease_of(bench, job_id) == before
     assert (await store.attempts.heartbeat(WORKER, [(job_id, held.fence)])).attempts[held.fence] is Beat.OK
@@ -249,4 +249,4 @@ async def test_a_lease_that_was_put_off_while_the_clock_was_ahead_stays_put_off(
     lease = await lease_of(bench, job_id)
     assert lease % 1 == 0.5
     assert lease <= await now_ms(bench) + LEASE_MS + 0.5
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []

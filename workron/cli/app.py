@@ -103,7 +103,7 @@ app = Root(
             "workers": ("workers:workers", "List live workers, and those lost within the last hour."),
             "drain": ("workers:drain", "Drain workers: they claim no more jobs, let their jobs finish, and stop."),
             "health": ("overview:health", "Show the health of the API, its Redis and the reaper."),
-            "doctor": ("doctor:doctor", "Recount all that is in Redis, on a live system too, and say what is wrong."),
+            "doctor": ("doctor:doctor", "Recount everything in Redis, also on a live system, and report all faults."),
             "audit": ("keys:audit", "Show the audit log, newest first: changes through the API and rejected requests."),
             "queues": _queues,
             "keys": _keys,

@@ -38,9 +38,9 @@ _SHOWN: Final = 5
 @click.option("--repair", is_flag=True, hidden=True)
 @output_option
 def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: Format) -> int:
-    """Recount all that is in Redis, on a live system too, and say what is wrong.
+    """Recount everything in Redis, also on a live system, and report all faults.
 
-    What is wrong was deleted or edited by somebody, or Redis has lost writes: no script leaves anything half done.
+    Faults come from keys that were deleted or edited, or from lost writes of Redis: no script stops half-way.
 
     Redis is the one in the settings, otherwise that of the `workron up` on this machine. Exit code 1: there are faults.
     """

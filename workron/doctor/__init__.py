@@ -2,6 +2,6 @@
 
 from workron.doctor.doctor import Doctor, Report
 from workron.doctor.faults import KINDS, Fault, Kind
-from workron.doctor.glance import Glance
+from workron.doctor.spot_check import SpotCheck
 
-__all__ = ["KINDS", "Doctor", "Fault", "Glance", "Kind", "Report"]
+__all__ = ["KINDS", "Doctor", "Fault", "Kind", "Report", "SpotCheck"]

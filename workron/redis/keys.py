@@ -126,11 +126,11 @@ class Keys:
         return f"{self.prefix}workflow:{workflow}:jobs"
 
     def unique(self, key: str) -> str:
-        """Who holds a unique key."""
+        """The holder of a unique key."""
         return f"{self.prefix}unique:{key}"
 
     def idempotency(self, name: str) -> str:
-        """What is stored of a submission with an Idempotency-Key; `name`: `<api key>:<key>`."""
+        """The entry of a submission with an Idempotency-Key; `name`: `<api key>:<key>`."""
         return f"{self.prefix}idempotency:{name}"
 
     def returned(self, first: str) -> str:
@@ -138,7 +138,7 @@ class Keys:
         return f"{self.prefix}returned:{first}"
 
     def api_key(self, key_id: str) -> str:
-        """What is stored of an API key: never the key itself."""
+        """The hash of an API key, without the key itself."""
         return f"{self.prefix}apikey:{key_id}"
 
     def action(self, action: str) -> str:

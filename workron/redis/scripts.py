@@ -33,7 +33,7 @@ _NEVER_REFUSED: Final = frozenset(
 _NEVER_PAUSED: Final = frozenset(
     {"attempt_heartbeat", "job_parents", "doctor_survey", "doctor_rebuild", "job_show", "job_output"}
 )
-"""Allowed while `workron doctor --rebuild` holds up the others: they read, or renew what there is."""
+"""Allowed during a `workron doctor --rebuild`: they read, or renew leases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Schedules: jobs and workflows that are started again and again, at times that a cron expression names.
+"""Schedules: jobs and workflows that start again and again, at the times of a cron expression. No I/O.
 
-times.py    which moments an expression means, around changes of the clock too
-words.py    the same for people
+times.py    the times of an expression, also when clocks change
+words.py    the same as text
 models.py   schedules and their runs
-plan.py     what is to be done now: fire, wait, or pass over what was missed
-book.py     put, read, list and delete them               Store.schedules, what the API calls
-firing.py   start what is due, once                       what the reaper calls
+plan.py     what to do now: start, wait, or skip missed occurrences
+
+`workron/store/schedule_book.py` stores schedules, `workron/store/occurrence.py` submits an occurrence, and
+`reaper/firing.py` starts what is due.
 """

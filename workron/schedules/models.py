@@ -9,11 +9,11 @@ from workron.models import NewJob
 from workron.schedules.times import Dst
 
 SHOWN_RUNS: Final = 20
-"""Runs of a schedule that are remembered."""
+"""Number of runs that a schedule remembers."""
 
 
 class Overlap(StrEnum):
-    """What is done at the time of an occurrence while an earlier one has not ended."""
+    """What happens at the time of an occurrence while an earlier one has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -21,7 +21,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the occurrences are started whose time has passed without a start."""
+    """Which missed occurrences are started."""
 
     NONE = "none"
     LAST = "last"
@@ -29,7 +29,7 @@ class CatchUp(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """What became of an occurrence."""
+    """The outcome of an occurrence."""
 
     FIRED = "fired"
     MANUAL = "manual"
@@ -40,7 +40,7 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An occurrence that was dealt with; `count` of them in a row where they were skipped, missed or refused."""
+    """An occurrence with its outcome, or `count` of them in a row that were skipped, missed or refused."""
 
     at_ms: int
     outcome: RunOutcome
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a schedule says. `work` is the body of a submission as the API takes it, of a job or of a workflow."""
+    """The definition of a schedule. `work` is the body of a submission: a job or a workflow."""
 
     cron: str
     timezone: str

@@ -1,4 +1,4 @@
-"""What is to be done with a schedule now. Nothing here acts: a script compares that all is still as it was seen."""
+"""Plans what to do with a schedule now. The script that does it checks first that the schedule has not changed."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +8,13 @@ from workron.schedules.models import CatchUp, Schedule
 from workron.schedules.times import Times
 
 LATE_MS: Final = 60_000
-"""An occurrence that could not be started for so long is missed, as `catch_up: none` understands it."""
+"""An occurrence that is later than this is missed, and `catch_up` decides."""
 STEP: Final = 1000
-"""Most occurrences that are passed over in one step."""
+"""Maximum of missed occurrences in one step."""
 
 
 class Kind(StrEnum):
-    """Which occurrence of a schedule is meant: the next one, the one that waits, or one that somebody asks for."""
+    """The kind of occurrence: the next one, the queued one, or a run that a user requests."""
 
     NEXT = "next"
     QUEUED = "queued"
@@ -23,9 +23,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An occurrence to start or, if `missed`, that many from `at_ms` to `last_ms` to pass over.
+    """An occurrence to start or, if `missed` is not 0, that number of occurrences to skip, from `at_ms` to `last_ms`.
 
-    `following_ms` is the next occurrence then; None: there is none.
+    `following_ms` is the occurrence after it; None: there is none.
     """
 
     kind: Kind
@@ -36,7 +36,7 @@ class Step:
 
 
 def plan(schedule: Schedule, now_ms: int) -> Step | None:
-    """Return what is to be done with the next occurrence; None if its time has not come."""
+    """Return what to do with the next occurrence; None if it is not due."""
     first = schedule.next_at_ms
     if schedule.definition.paused or first is None or first > now_ms:
         return None
@@ -55,6 +55,6 @@ def plan(schedule: Schedule, now_ms: int) -> Step | None:
 
 
 def times_of(schedule: Schedule) -> Times:
-    """Return the moments that a schedule means."""
+    """Return the times of a schedule."""
     definition = schedule.definition
     return Times(definition.cron, definition.timezone, definition.dst)

@@ -1,8 +1,8 @@
-"""The moments that a cron expression means in a time zone, around changes of its clock too.
+"""The times of a cron expression in a time zone, also when its clocks change.
 
-An expression names times as a clock on the wall shows them. When clocks are set forward, some of these times do not
-exist, when they are set back, some come twice; `Dst` says what is done then. Nothing here depends on when or how often
-it is asked: the moment behind a given one is always the same, so a schedule never drifts.
+An expression names local times. When clocks are set forward, some of these times do not exist; when they are set back,
+some occur twice. `Dst` decides what happens then. The time after a given one depends on nothing else, so a schedule
+never drifts.
 """
 
 import difflib
@@ -32,7 +32,7 @@ _ALLOWED: Final = (
     "each * or numbers, with lists 1,2, ranges 1-5 and steps */10; or @hourly, @daily, @weekly, @monthly, @yearly"
 )
 _AROUND: Final = timedelta(hours=26)
-"""No zone has ever set its clock by more than a day."""
+"""No zone has ever changed its clock by more than a day."""
 _STEP: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
@@ -40,11 +40,11 @@ _NOTHING: Final = timedelta()
 
 
 class Dst(StrEnum):
-    """What becomes of times that a change of the clock leaves out, or brings twice.
+    """How to treat local times that a change of the clock skips or repeats.
 
-    once: left out, the moment of the change itself; twice, the first time.
-    skip: left out, not at all; twice, the first time.
-    twice: left out, the moment of the change itself; twice, both times.
+    once: skipped: at the change itself; repeated: the first time.
+    skip: skipped: not at all; repeated: the first time.
+    twice: skipped: at the change itself; repeated: both times.
     """
 
     ONCE = "once"
@@ -53,7 +53,7 @@ class Dst(StrEnum):
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone as the `tzdata` package has it: the same on every machine, whatever its system has."""
+    """Return a time zone of the `tzdata` package, so that all machines have the same rules."""
     if name not in _zone_names():
         near = difflib.get_close_matches(name, _zone_names(), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -74,7 +74,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def fields(cron: str) -> str:
-    """Return the five fields of an expression; InvalidRequest says what is allowed."""
+    """Return the five fields of an expression; raise InvalidRequest, which explains what is allowed."""
     parts = _ALIASES.get(cron.strip().lower(), cron).split()
     if len(parts) != 5:
         raise _not_cron(cron, f"it has {len(parts)} fields")
@@ -92,12 +92,12 @@ def _not_cron(cron: str, what: str) -> InvalidRequest:
 
 
 def usual_dst(cron: str) -> Dst:
-    """Return what a schedule means that does not say: one for each hour goes on through one that is repeated."""
+    """Return the default: a schedule for every hour also runs in the repeated one."""
     return Dst.TWICE if fields(cron).split()[1].startswith("*") else Dst.ONCE
 
 
 class Times:
-    """The moments of one expression in one zone, in ms since 1970."""
+    """The times of one expression in one zone, in ms since 1970."""
 
     def __init__(self, cron: str, timezone: str, dst: Dst) -> None:
         self._fields = fields(cron)
@@ -105,7 +105,7 @@ class Times:
         self._dst = dst
 
     def after(self, at_ms: int) -> int | None:
-        """Return the first moment behind this one; None if there is none within 50 years."""
+        """Return the first time after this one; None if there is none within 50 years."""
         moment = _EPOCH + at_ms * _MS
         local = moment.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
         best: datetime | None = None
@@ -119,7 +119,7 @@ class Times:
         return None if best is None else (best - _EPOCH) // _MS
 
     def upcoming(self, at_ms: int) -> Iterator[int]:
-        """Yield the moments behind this one."""
+        """Yield the times after this one."""
         following = self.after(at_ms)
         while following is not None:
             yield following
@@ -132,11 +132,11 @@ class Times:
             return
 
     def _shift(self, moment: datetime) -> timedelta:
-        """By how much the clock is set within a day of this moment."""
+        """The change of the clock within a day of this time."""
         return _shift(self._zone, moment.replace(minute=0, second=0, microsecond=0))
 
     def _instants(self, wall: datetime) -> list[datetime]:
-        """The moments at which clocks on the wall show this time, as `Dst` wants them."""
+        """The times in UTC at which local clocks show this time, by the rule of `Dst`."""
         first, second = (wall.replace(tzinfo=self._zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         if first < second:
             return [first, second] if self._dst is Dst.TWICE else [first]
@@ -145,7 +145,7 @@ class Times:
         return [] if self._dst is Dst.SKIP else [self._change(second, first)]
 
     def _change(self, before: datetime, behind: datetime) -> datetime:
-        """Return the moment between the two at which the clock is set, to the second."""
+        """Return the time of the change of the clock between these two, to the second."""
         offset = behind.astimezone(self._zone).utcoffset()
         while behind - before > timedelta(seconds=1):
             middle = (before + (behind - before) / 2).replace(microsecond=0)

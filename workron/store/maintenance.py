@@ -23,10 +23,10 @@ MEASURED: Final = 500
 ROUSED: Final = 100
 """Most edges, leases and queues in one call."""
 TIDIED: Final = 100
-"""Submissions that were left behind, in one pass."""
+"""Maximum of abandoned submissions in one pass."""
 PASS_S: Final = 0.5
 PROMOTED_S: Final = 0.5
-"""How long a pass works at dependents and at what others left behind, and on due jobs; the next pass goes on."""
+"""Maximum time in a pass for dependents and abandoned submissions, and for due jobs. The next pass continues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Deletes what is not needed any more: finished jobs past their retention, and dead ids in lists of waiting jobs."""
+"""Retention and compaction: deletes finished jobs, and dead ids in lists of pending jobs."""
 
 import time
 from collections import Counter
@@ -18,13 +18,13 @@ from workron.store.reader import Reader
 DELETED: Final = 100
 LOOKS: Final = 500
 TRIMMED: Final = 500
-"""Most finished jobs to delete, and to look at, and list entries in one call."""
+"""Maximum of finished jobs deleted, of jobs looked at, and of list entries, in one call."""
 SWEEP_S: Final = 0.4
-"""How long a pass deletes at most; twice as long to make room on a full server."""
+"""Maximum time for deletions in a pass, and for compaction; to make room on a full server, twice as long."""
 AGAIN: Final = 4
 """Calls in one pass that look again at kept jobs of a status."""
 ROOM_CALLS: Final = 20
-"""Calls between two looks at the memory, and most calls in one pass that find nothing to delete."""
+"""Calls between two checks of the memory, and maximum of calls in one pass that find nothing to delete."""
 SEEN_MS: Final = 5_000
 """Finished jobs stay for this long even on a full server: a client that waits for one, or cancels it, sees the end."""
 FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
@@ -32,21 +32,21 @@ FINISHED: Final = (Status.DONE, Status.CANCELLED, Status.SKIPPED, Status.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep pass did."""
+    """The result of a pass."""
 
     deleted: int = 0
     trimmed: int = 0
     early: int = 0
-    """Deleted before their time, on a full server."""
+    """Jobs deleted before their time, on a full server."""
     more: bool = False
     """There may be more to delete: the next pass need not wait."""
 
 
 class Sweeper:
-    """Sweeps, and remembers how far it is.
+    """Sweeps, and remembers its positions.
 
-    Some jobs are kept beyond their retention, mostly because their workflow goes on. What it has looked at, it looks at
-    again only bit by bit, so that a pass costs what has ended, not what is kept.
+    Some jobs stay beyond their retention, mostly because their workflow is unfinished. Later passes look at them again
+    only a few at a time, so a pass costs what has ended, not what is kept.
     """
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, reader: Reader, policy: Policy) -> None:
@@ -57,13 +57,13 @@ class Sweeper:
         self._policy = policy
         self._pending = Round(connection, keys.pending_queues)
         self._looked = dict.fromkeys(FINISHED, "")
-        """Up to where all jobs past their retention were looked at."""
+        """Position up to which all jobs past their retention were looked at."""
         self._again = dict.fromkeys(FINISHED, "")
-        """How far the next look at those that were kept is."""
+        """Position of the next look at kept jobs."""
         self._room = dict.fromkeys(FINISHED, "")
-        """How far the search for jobs that may leave early is."""
+        """Position of the search for jobs to delete early."""
         self._trimming: list[tuple[str, int, int]] = []
-        """Lists to go on with: queue, priority, position."""
+        """Lists to continue with: queue, priority, position."""
 
     async def sweep(self) -> Swept:
         """Delete finished jobs whose retention has passed, and dead ids in the lists of waiting jobs.
@@ -130,7 +130,7 @@ class Sweeper:
         return total
 
     async def _trim(self, ends_at: float) -> int:
-        """Clean pending lists in which ids of cancelled jobs outnumber the waiting ones."""
+        """Compact the pending lists of queues in which dead ids outnumber the waiting jobs."""
         if not self._trimming:
             names = await self._pending.next()
             self._trimming = await self._overgrown([name.decode(errors="replace") for name in names])
@@ -144,7 +144,7 @@ class Sweeper:
         return trimmed
 
     async def _overgrown(self, queues: list[str]) -> list[tuple[str, int, int]]:
-        """Return the lists of these queues that are worth cleaning."""
+        """Return the lists of these queues that need compaction."""
         lists = [(queue, priority) for queue in queues for priority in PRIORITIES]
         replies = await self._reader.each([("HGET", self._keys.queue(queue), "pending") for queue in queues])
         waiting = {

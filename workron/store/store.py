@@ -7,7 +7,7 @@
     Store.api_keys     create, revoke, find API keys                         what the API calls
     Store.audit        the audit log                                         what the API calls
     Store.maintenance  reap, promote, propagate, tidy, sweep                 what the reaper calls
-    Store.glance       check some jobs in turn, and repair them              what the reaper calls
+    Store.spot_check   check some jobs in turn, and repair them              what the reaper calls
     Store.doctor       examine, and rebuild                                  what `workron doctor` calls
     Store.scripts      the transitions as they are                           what tests and tools call
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from workron import ids
-from workron.doctor import Doctor, Glance
+from workron.doctor import Doctor, SpotCheck
 from workron.errors import StoreRefused, StoreUnsuitable
 from workron.models import (
     Cancelled,
@@ -109,7 +109,7 @@ class Store:
         self.attempts: Final = Attempts(*about, self.policy, self._work)
         self.maintenance: Final = Maintenance(*about, self._reader, self.submitter, self._arrays, self.policy)
         self.doctor: Final = Doctor(*about, self.schedules.look)
-        self.glance: Final = Glance(*about)
+        self.spot_check: Final = SpotCheck(*about)
         self._operations = Operations(self.scripts, self._arrays, self.maintenance)
 
     @classmethod

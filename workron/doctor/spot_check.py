@@ -12,7 +12,7 @@ _CALLS: Final = 10
 """Of a million keys, each is visited about once an hour."""
 
 
-class Glance:
+class SpotCheck:
     """Checks all jobs in turn. Any number of reapers may do so."""
 
     def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:

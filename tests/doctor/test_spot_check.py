@@ -10,23 +10,23 @@ from tests.builders import jobs, new_job, submit
 from tests.consistency import Audit
 from tests.patient import Patient
 from tests.servers import Bench
-from workron.doctor import glance
+from workron.doctor import spot_check
 from workron.errors import StoreBroken
 
 
 async def test_a_running_job_without_a_lease_gets_one(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.zrem(bench.keys.leases, patient.running)
-    (fault,) = await bench.store().glance.look()
+    (fault,) = await bench.store().spot_check.look()
     assert (fault.code, fault.about, fault.mended) == ("no-lease", f"job {patient.running}", True)
-    assert await bench.store().glance.look() == []
+    assert await bench.store().spot_check.look() == []
     await patient.run_to_the_end()
 
 
 async def test_a_walk_over_dependents_that_was_forgotten_goes_on(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.hset(bench.keys.job(patient.running), "edge_cursor", "0")
-    assert [fault.code for fault in await bench.store().glance.look()] == ["stuck-walk"]
+    assert [fault.code for fault in await bench.store().spot_check.look()] == ["stuck-walk"]
     assert await bench.client.lrange(bench.keys.propagate, 0, -1) == [patient.running.encode()]
     await patient.run_to_the_end()
 
@@ -34,24 +34,24 @@ async def test_a_walk_over_dependents_that_was_forgotten_goes_on(bench: Bench) -
 async def test_a_pending_job_that_is_in_no_list_is_put_into_it(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.delete(bench.keys.pending("default", 5))
-    assert {fault.code for fault in await bench.store().glance.look()} == {"not-in-list"}
+    assert {fault.code for fault in await bench.store().spot_check.look()} == {"not-in-list"}
     await patient.run_to_the_end()
 
 
 async def test_it_goes_round_over_all_jobs_page_by_page(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glance, "_CALLS", 1)
+    monkeypatch.setattr(spot_check, "_CALLS", 1)
     store = bench.store()
     ids = await submit(store, *jobs(450), new_job())
     await bench.client.delete(bench.keys.pending("default", 5))
     found = [f"job {one}" for one in ids]
     pages = []
     while found:
-        page = [fault.about for fault in await store.glance.look()]
+        page = [fault.about for fault in await store.spot_check.look()]
         found = [one for one in found if one not in page]
         pages.append(len(page))
     assert sum(pages) == 451, "none is mended twice"
     assert max(pages) < 451
-    assert await store.glance.look() == []
+    assert await store.spot_check.look() == []
 
 
 @pytest.mark.parametrize("index", ["jobs", "queue:default:done", "queue:default:blocked", "due"])
@@ -62,7 +62,7 @@ async def test_jobs_that_stood_in_no_index_were_never_seen_again(bench: Bench, i
     if index == "due":
         await bench.client.zadd(patient.key(index), {one: at for one, at in before if one != patient.later.encode()})
     code = "not-due" if index == "due" else "not-listed"
-    assert {fault.code for fault in await bench.store().glance.look()} == {code}
+    assert {fault.code for fault in await bench.store().spot_check.look()} == {code}
     assert await bench.client.zrange(patient.key(index), 0, -1, withscores=True) == before
     await patient.run_to_the_end()
 
@@ -70,7 +70,7 @@ async def test_jobs_that_stood_in_no_index_were_never_seen_again(bench: Bench, i
 async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     patient = await Patient(bench).build()
     await bench.client.zrem(bench.keys.leases, patient.running)
-    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    monkeypatch.setattr(reaping, "SPOT_CHECK_EVERY_S", 0.0)
     said: list[tuple[str, dict[str, object]]] = []
     monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append((message, fields)))
     await Reaper(bench.store(), every_s=1).keep_house()
@@ -84,7 +84,7 @@ async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.Mo
 async def test_what_the_reaper_can_not_mend_is_told_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = await submit(bench.store(), new_job())
     await bench.client.hset(bench.keys.job(job), "status", "whatever")
-    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    monkeypatch.setattr(reaping, "SPOT_CHECK_EVERY_S", 0.0)
     said: list[str] = []
     monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append(fields["about"]))
     reaper = Reaper(bench.store(), every_s=1)
@@ -97,7 +97,7 @@ async def test_what_the_reaper_can_not_mend_is_told_once(bench: Bench, monkeypat
 async def test_one_broken_key_that_every_job_needs_is_one_line(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await submit(bench.store(), *(new_job() for _ in range(20)))
     await bench.client.set(bench.keys.queues, "no set")
-    monkeypatch.setattr(reaping, "GLANCE_EVERY_S", 0.0)
+    monkeypatch.setattr(reaping, "SPOT_CHECK_EVERY_S", 0.0)
     said: list[int] = []
     monkeypatch.setattr(reaping.log, "warning", lambda message, **fields: said.append(fields.get("others", 0)))
     reaper = Reaper(bench.store(), every_s=1)
