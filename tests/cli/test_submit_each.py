@@ -35,6 +35,23 @@ def test_many_lines_are_few_requests_in_their_order(scripted: CommandLine, bulk:
     assert {call.path for call in bulk.calls} == {"/jobs/bulk"}
 
 
+def test_long_lines_are_more_requests_none_of_which_is_too_large(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    lines = [f"{'x' * 900_000} {number}" for number in range(6)]
+
+    ran = scripted("submit", "--each", "-", given="\n".join(lines))
+
+    assert ran.out.split() == [str(number) for number in range(6)]
+    assert [len(some) for some in commands(bulk)] == [4, 2]
+
+
+def test_large_fields_of_every_job_are_more_requests(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    lines = "\n".join(f"x {number}" for number in range(60))
+
+    scripted("submit", "--each", "-", "--env", f"LARGE={'x' * 99_000}", given=lines)
+
+    assert [len(some) for some in commands(bulk)] == [40, 20]
+
+
 def test_lines_of_a_file_are_commands_of_the_shell_and_empty_ones_are_none(
     scripted: CommandLine, bulk: ScriptedApi, tmp_path: Path
 ) -> None:

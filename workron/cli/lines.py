@@ -1,9 +1,9 @@
 """`workron submit --each`: one job per line of a file or of stdin, in bulk requests."""
 
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from typing import IO, Any, Final
 
 from workron.cli.listing import JOBS
@@ -14,7 +14,9 @@ from workron.client.documents import JobDoc
 from workron.errors import InvalidRequest
 
 _AT_ONCE: Final = 1000
-"""Jobs per request, which is stored all or nothing."""
+"""Maximum number of jobs per request, which is stored all or nothing."""
+_CHARACTERS_AT_ONCE: Final = 4_000_000
+"""Maximum size of a request of several jobs; as JSON, six bytes each, it is still below the default of --max-body."""
 
 
 def submit_lines(
@@ -38,9 +40,23 @@ def submit_lines(
 def _submitted(client: Client, path: str, job: Mapping[str, Any], key: str | None) -> Iterator[JobDoc]:
     with _opened(path) as file:
         commands = (line for text in file if (line := text.rstrip("\r\n")).strip())
-        for number, some in enumerate(iter(lambda: list(islice(commands, _AT_ONCE)), []), 1):
+        for number, some in enumerate(_requests(commands, len(json.dumps(job))), 1):
             jobs = [{**job, "command": command} for command in some]
             yield from client.submit_bulk(jobs, idempotency_key=f"{key}-{number}" if key else None)
+
+
+def _requests(commands: Iterable[str], size_of_rest: int) -> Iterator[list[str]]:
+    """Yield the commands of each request; `size_of_rest` is what each job needs in addition to its command."""
+    some: list[str] = []
+    size = 0
+    for command in commands:
+        size += len(command) + size_of_rest
+        if some and (len(some) == _AT_ONCE or size > _CHARACTERS_AT_ONCE):
+            yield some
+            some, size = [], len(command) + size_of_rest
+        some.append(command)
+    if some:
+        yield some
 
 
 def _told(jobs: Iterator[JobDoc]) -> Iterator[JobDoc]:
