@@ -7,8 +7,7 @@ import sys
 
 def main() -> None:
     """Run the command line and exit."""
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.argv[1:] in (["--version"], ["-V"]):
@@ -19,6 +18,13 @@ def main() -> None:
     from workron.cli.app import app
 
     app(prog_name="workron")
+
+
+def _open_closed_streams() -> None:
+    """Open each standard stream that the caller has closed on /dev/null."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -220,3 +221,11 @@ def test_a_full_disk_is_told_in_one_line(scripted: CommandLine, api: ScriptedApi
         )
 
     assert (done.returncode, done.stderr) == (9, b"workron: can't write the output: no space left\n")
+
+
+def test_a_closed_standard_stream_is_an_empty_one(scripted: CommandLine, api: ScriptedApi) -> None:
+    for words, redirection, code in (("wait -", "<&-", 0), ("submit --each -", "<&-", 0), ("show nope", "2>&-", 3)):
+        script = f"exec {shlex.join(LAUNCH)} {words} {redirection}"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, env=scripted.env, cwd=scripted.cwd, timeout=60)
+
+        assert (done.returncode, done.stdout, done.stderr) == (code, b"", b""), words
