@@ -189,6 +189,13 @@ def test_an_api_below_a_path_with_a_password_is_reached(api: ScriptedApi) -> Non
     assert api.calls[0].headers["authorization"] == f"Basic {base64.b64encode(b'user:secret').decode()}"
 
 
+def test_a_filter_that_is_not_unicode_is_refused_in_one_line(scripted: CommandLine, api: ScriptedApi) -> None:
+    ran = scripted("ls", "--name", "\udcff")
+
+    assert (ran.code, ran.err) == (2, "workron: the request holds text that is not valid Unicode\n")
+    assert api.calls == []
+
+
 @pytest.mark.parametrize("url", ["", "jobs", "ftp://jobs", "http://", "http://a:b", "http://a:0", f"http://{'a' * 70}"])
 def test_a_url_that_no_api_can_have_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="the URL of the API must be like"):

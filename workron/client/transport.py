@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from workron.client.connection import Request, Response, Server, TransportError
-from workron.errors import ApiProblem, ApiUnreachable, WorkronError
+from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest, WorkronError
 
 if TYPE_CHECKING:
     from workron.models.output_stream import Event
@@ -214,7 +214,10 @@ def _retry_after_s(response: Response) -> float | None:
 
 
 def _target(path: str, params: Mapping[str, str | Sequence[str]] | None) -> str:
-    return f"{path}?{urlencode(params, doseq=True)}" if params else path
+    try:
+        return f"{path}?{urlencode(params, doseq=True)}" if params else path
+    except UnicodeEncodeError:
+        raise InvalidRequest("the request holds text that is not valid Unicode") from None
 
 
 def _decode_problem(response: Response, data: bytes) -> ApiProblem:
