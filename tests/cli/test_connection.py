@@ -189,6 +189,15 @@ def test_an_api_below_a_path_with_a_password_is_reached(api: ScriptedApi) -> Non
     assert api.calls[0].headers["authorization"] == f"Basic {base64.b64encode(b'user:secret').decode()}"
 
 
+def test_a_path_of_the_url_with_a_space_or_other_letters_is_quoted(api: ScriptedApi) -> None:
+    api.script(Answer(job_document()))
+
+    with Client(f"{api.url}/our jobs/größe%20a") as client:
+        client.job(JOB)
+
+    assert api.calls[0].path == f"/our%20jobs/gr%C3%B6%C3%9Fe%20a/jobs/{JOB}"
+
+
 def test_a_filter_that_is_not_unicode_is_refused_in_one_line(scripted: CommandLine, api: ScriptedApi) -> None:
     ran = scripted("ls", "--name", "\udcff")
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from socket import AF_INET, AF_INET6, inet_pton, socket
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from workron.errors import InvalidRequest
 
 TransportError: Final = (OSError, http.client.HTTPException)
 """What `send`, `read` and `chunks` raise when the connection fails."""
 _PIECE: Final = 65_536
+_IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
 _LOOPBACK: Final = ((AF_INET, b"\x7f"), (AF_INET6, bytes(15) + b"\x01"))
 
 
@@ -99,7 +100,7 @@ class Server:
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "workron"}
         if key or self._url.username:
             self._headers["Authorization"] = f"Bearer {key}" if key else _basic(self._url)
-        self._base = self._url.path.rstrip("/")
+        self._base = quote(self._url.path.rstrip("/"), _IN_A_PATH, errors="surrogateescape")
         if self._proxy and self._url.scheme == "http":
             self._base = f"http://{self._url.netloc.rpartition('@')[2]}{self._base}"
             if self._proxy.username:
