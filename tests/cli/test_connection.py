@@ -169,6 +169,14 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_outage() -> None:
     assert told == []
 
 
+def test_an_informational_response_is_not_taken_for_the_response() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n"
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+    with scripted_server(hints * 2 + answer) as (url, _), Client(url, patience_s=0) as client:
+        assert client.health() == {}
+
+
 def test_a_connection_is_kept_for_the_next_request(api: ScriptedApi) -> None:
     api.script(Answer(job_document()))
 

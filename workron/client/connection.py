@@ -56,6 +56,16 @@ class Request(NamedTuple):
     body: bytes | None = None
 
 
+class _Answer(http.client.HTTPResponse):
+    """The final response: skips informational ones (1xx), of which `http.client` skips only 100."""
+
+    def begin(self) -> None:
+        super().begin()
+        while self.status // 100 == 1:
+            self.headers = self.msg = None  # type: ignore[assignment]  # makes `begin` read the next one
+            super().begin()
+
+
 class Response:
     """A response; its body is read whole or in chunks. Closing it keeps the connection if the body is complete."""
 
@@ -150,7 +160,9 @@ class Server:
                 connection.sock.settimeout(timeout_s)
                 return connection
             connection.close()
-        return self._new(timeout_s)
+        connection = self._new(timeout_s)
+        connection.response_class = _Answer
+        return connection
 
     def _new(self, timeout_s: float) -> http.client.HTTPConnection:
         peer = self._proxy or self._url
