@@ -169,6 +169,19 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_outage() -> None:
     assert told == []
 
 
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.script(Answer(job_document()))
+
+    with Client(api.url) as client:
+        client.job(JOB)
+        monkeypatch.setattr("workron.client.connection._IDLE_S", 0.0)
+        client.job(JOB)
+
+    assert len({call.port for call in api.calls}) == 2
+
+
 def test_an_informational_response_is_not_taken_for_the_response() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n"
     answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"

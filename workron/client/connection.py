@@ -8,6 +8,7 @@ import os
 import select
 import ssl
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,6 +21,8 @@ from workron.errors import InvalidRequest
 TransportError: Final = (OSError, http.client.HTTPException)
 """What `send`, `read` and `chunks` raise when the connection fails."""
 _PIECE: Final = 65_536
+_IDLE_S: Final = 5.0
+"""Maximum idle time of a connection that is reused: a firewall may drop an older one without closing it."""
 _IN_A_PATH: Final = "/%:@!$&'()*+,;=~"
 _LOOPBACK: Final = ((AF_INET, b"\x7f"), (AF_INET6, bytes(15) + b"\x01"))
 
@@ -116,7 +119,7 @@ class Server:
             if self._proxy.username:
                 self._headers["Proxy-Authorization"] = _basic(self._proxy)
         self._tls: ssl.SSLContext | None = None
-        self._idle: list[http.client.HTTPConnection] = []
+        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
 
     def send(self, request: Request) -> Response:
         """Send the request and return the response once its header has arrived."""
@@ -132,13 +135,13 @@ class Server:
 
     def keep(self, connection: http.client.HTTPConnection) -> None:
         """Keep a connection for the next request."""
-        self._idle.append(connection)
+        self._idle.append((connection, time.monotonic()))
 
     def close(self) -> None:
-        while connection := self._take():
-            connection.close()
+        while taken := self._take():
+            taken[0].close()
 
-    def _take(self) -> http.client.HTTPConnection | None:
+    def _take(self) -> tuple[http.client.HTTPConnection, float] | None:
         with suppress(IndexError):  # threads may share a client
             return self._idle.pop()
         return None
@@ -154,9 +157,10 @@ class Server:
             raise InvalidRequest("a key or a header of the request holds characters that HTTP can't carry") from None
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return an idle connection that the server has not closed, else a new one."""
-        while connection := self._take():
-            if connection.sock and not _readable(connection.sock):
+        """Return a connection that was idle for a short time and that the server has not closed, else a new one."""
+        while taken := self._take():
+            connection, since = taken
+            if connection.sock and time.monotonic() - since < _IDLE_S and not _readable(connection.sock):
                 connection.sock.settimeout(timeout_s)
                 return connection
             connection.close()
