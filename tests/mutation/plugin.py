@@ -235,7 +235,7 @@ def _use(changed: Mapping[str, str]) -> None:
         return texts.get(path) or str(original(*path))
 
     script_source._text = text_of  # type: ignore[assignment]
-    script_source._part.cache_clear()
+    script_source.forget()
 
 
 def _in_fork(work: Callable[[], bytes]) -> bytes | None:

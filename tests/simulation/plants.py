@@ -162,12 +162,12 @@ def _loader(edits: Sequence[Edit]) -> Callable[..., Script]:
 
     @functools.cache
     def load(name: str, *, shebang: bool) -> Script:
-        script_source._part.cache_clear()
+        script_source.forget()
         with mock.patch.object(script_source, "_text", text):
             try:
                 return real(name, shebang=shebang)
             finally:
-                script_source._part.cache_clear()
+                script_source.forget()
 
     return load
 

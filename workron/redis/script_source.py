@@ -47,6 +47,12 @@ def read_all() -> None:
                 _text(*folder, file.name)
 
 
+def forget() -> None:
+    """Forget what was assembled, for tests that change the text of files."""
+    _part.cache_clear()
+    assemble.cache_clear()
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(_NAME.findall(_COMMENT.sub("", text)))
 
@@ -61,6 +67,7 @@ def _part(*path: str) -> _Part:
     return _Part(text, _names(_FUNCTION.sub("", text)), functions)
 
 
+@functools.cache
 def assemble(name: str, *, paused: bool) -> str:
     """Return the text of `lua/<name>.lua` behind its parts: core first, then `pause` if the script may be `paused`."""
     parts: dict[str, _Part] = {}
