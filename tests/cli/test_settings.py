@@ -157,3 +157,11 @@ def test_flags_that_are_switches_can_be_turned_off(alone: CommandLine) -> None:
 
     assert settings["no_auth"] == ("false", "--no-auth")
     assert settings["allow_eviction"] == ("false", "--allow-eviction")
+
+
+def test_a_share_is_not_shown_as_a_duration_but_as_its_flag_takes_it(alone: CommandLine) -> None:
+    value, _ = shown(alone)["max_memory_share"]
+
+    assert value == "0.8"
+    assert shown(alone, "--max-memory-share", value)["max_memory_share"] == ("0.8", "--max-memory-share")
+    assert "--max-memory-share 0-1" in alone("up", "--help").out

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
-from workron.durations import format_duration
+from workron.durations import format_duration, parse_duration
 from workron.errors import SettingsError
 from workron.settings import Settings
 
@@ -115,6 +115,12 @@ def _is_secret(name: str) -> bool:
     return field is not None and "SecretStr" in str(field.annotation)
 
 
+def is_duration(name: str) -> bool:
+    """Return whether the setting is a duration, not a plain number."""
+    field = Settings.model_fields[name]
+    return parse_duration.__name__ in f"{field.annotation} {field.metadata}"
+
+
 def secrets_among(flags: Mapping[str, Any]) -> list[str]:
     """Return the given flags that hold secrets: the process list shows them to all users."""
     return [
@@ -128,17 +134,17 @@ def _text(settings: Settings, name: str) -> str | None:
     value = getattr(settings, name)
     if isinstance(value, SecretStr):
         return _masked_url(value.get_secret_value()) if name == "redis" else _MASK
-    return as_text(value)
+    return as_text(name, value)
 
 
-def as_text(value: Any) -> str | None:
-    """Return a value as written in a flag; None for None."""
+def as_text(name: str, value: Any) -> str | None:
+    """Return the value of a setting as written in its flag; None for None."""
     if value is None or value == []:
         return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return format_duration(value)
+        return format_duration(value) if is_duration(name) else f"{value:g}"
     return ",".join(value) if isinstance(value, list) else str(value)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import click
 
 from workron.cli.command import Command, Decorator, Option, options
-from workron.cli.config import as_text, flag, load, secrets_among, unknown_variables
+from workron.cli.config import as_text, flag, is_duration, load, secrets_among, unknown_variables
 from workron.cli.exits import notice
 from workron.settings import Settings
 
@@ -81,7 +81,7 @@ def _names() -> Iterator[tuple[str, str]]:
 def _option(name: str, section: str) -> Decorator:
     """Return an option for the setting as text; `Settings` validates it."""
     field = Settings.model_fields[name]
-    default = as_text(field.get_default(call_default_factory=True))
+    default = as_text(name, field.get_default(call_default_factory=True))
     told = "" if default in {None, "false"} else f" (default: {default})"
     help_text = f"{field.description}{told}"
     if field.annotation is bool:
@@ -96,7 +96,9 @@ def _metavar(name: str, field: Any) -> str:
         return _METAVARS[name]
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
-    for sign, metavar in (("list", "A,B"), ("float", "TIME"), ("Path", "DIR"), ("int", "N")):
+    if is_duration(name):
+        return "TIME"
+    for sign, metavar in (("list", "A,B"), ("float", "0-1"), ("Path", "DIR"), ("int", "N")):
         if sign in str(kind):
             return metavar
     return "TEXT"
