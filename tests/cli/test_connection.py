@@ -13,7 +13,7 @@ import pytest
 from tests.chaos import certificates
 from tests.command_line import Answer, CommandLine, ScriptedApi, job_document, job_list
 from workron.client import Client
-from workron.errors import ApiUnreachable, InvalidRequest
+from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest
 
 JOB = job_document()["id"]
 ELSEWHERE = "http://jobs.invalid:8080"
@@ -236,3 +236,14 @@ def test_a_key_that_no_header_can_carry_is_refused(api: ScriptedApi) -> None:
     for key in ("schlüssel\u2028", "two\r\nlines: x"):
         with Client(api.url, key) as client, pytest.raises(InvalidRequest, match="HTTP can't carry"):
             client.health()
+
+
+@pytest.mark.parametrize("text", [b"[]", b"<html>", b'{"errors": [1]}', b'{"errors": 7}'])
+def test_a_problem_that_is_none_of_ours_was_a_traceback(text: bytes) -> None:
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: "
+    with (
+        scripted_server(head + b"%d\r\n\r\n" % len(text) + text) as (url, _),
+        Client(url) as client,
+        pytest.raises(ApiProblem, match="does not answer like a Workron API: 400 Bad Request"),
+    ):
+        client.job(JOB)

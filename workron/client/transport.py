@@ -133,7 +133,10 @@ class Transport:
 
     def _problem(self, response: Response, data: bytes) -> WorkronError:
         if response.content_type.startswith("application/problem+json"):
-            return self._unauthorized() if response.status == 401 else _decode_problem(response, data)
+            try:
+                return self._unauthorized() if response.status == 401 else _decode_problem(response, data)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return self._not_ours(response)
         if response.status in _AWAY:
             return ApiUnreachable(f"can't reach the API at {self.url}: answered {response.status} {response.reason}")
         return self._not_ours(response)
