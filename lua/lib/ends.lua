@@ -108,8 +108,9 @@ local function conclude(job, outcome, delay_ms)
     end_job(job, 'cancelled', outcome)
   elseif TIMERS.expired_at(job) then
     local error = outcome.error or ''
-    if outcome.reason == 'cancelled' then -- the first line only reports that its worker was asked to stop it
-      error = string.match(error, '\n(.*)$') or ''
+    local first, rest = string.match(error, '^([^\n]*)\n?(.*)$')
+    if first == 'cancelled' and outcome.reason == first then -- only reports that its worker was asked to stop it
+      error = rest
     end
     outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (error ~= '' and '\n' .. error or '')
     end_job(job, 'failed', outcome)

@@ -183,7 +183,7 @@ class Transitions:
             self._end(job, "cancelled", **outcome | {"reason": "cancelled"})
         elif job.expired_at is not None:
             said = outcome.get("error") or ""
-            if outcome.get("reason") == "cancelled":
+            if outcome.get("reason") == "cancelled" and said.partition("\n")[0] == "cancelled":
                 said = said.partition("\n")[2]
             told = "expired: not done by its deadline" + (f"\n{said}" if said else "")
             self._end(job, "failed", **outcome | {"reason": "expired", "error": told})

@@ -135,6 +135,17 @@ async def test_an_error_that_begins_with_cancelled_lost_that_word_after_a_deadli
     assert (job.reason, job.error) == (Reason.EXPIRED, f"expired: not done by its deadline{kept}")
 
 
+@pytest.mark.parametrize("error", ["stopped at row 17", "stopped at row 17\ncancelled", "cancelled at 17\n16 done"])
+async def test_what_a_worker_said_of_a_cancelled_attempt_was_lost_after_a_deadline(bench: Bench, error: str) -> None:
+    """The first line of an error was taken for the word of our own worker, whatever it said."""
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(deadline=Moment(after_ms=3_600_000)))
+    (got,) = await claim(store)
+    await bench.client.hset(bench.keys.job(job_id), "expired_at", 1)
+    await finish(store, got, Outcome(Reason.CANCELLED, signal=15, error=error))
+    assert (await store.job(job_id)).error == f"expired: not done by its deadline\n{error}"
+
+
 @pytest.mark.parametrize("outcome", [Outcome(None, exit_code=0), FAILURE, Outcome(Reason.CANCELLED, signal=15)])
 async def test_a_running_job_is_stopped_at_its_deadline_and_every_end_is_failed(store: Store, outcome: Outcome) -> None:
     (job_id,) = await submit(store, new_job(deadline=SOON))
