@@ -149,6 +149,9 @@ function WALKS.cascade(id, budget)
       redis.call('HDEL', job_key(id), 'cascade_at')
     end
   end
+  if at and not token then -- damaged: visits of the job's edges would wait for this walk forever
+    redis.call('HDEL', job_key(id), 'cascade_at')
+  end
   return done, not (token and at)
 end
 

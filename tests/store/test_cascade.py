@@ -120,3 +120,17 @@ async def test_a_second_cascade_within_a_millisecond_went_nowhere(bench: Bench) 
         await store.retry(parent.id)
         await store.retry(child.id)
         assert set(await statuses(store, parent, child)) == {"pending", "blocked"}
+
+
+async def test_dependents_waited_forever_for_a_cascade_that_has_lost_its_token(bench: Bench) -> None:
+    """The edges of its job were not visited before the cascade had ended, and it had no way to end."""
+    store = bench.store()
+    a, b = jobs(2)
+    b.depends_on = after(a.id)
+    await submit(store, a, b)
+    got = await claim_one(store)
+    await bench.client.hset(bench.keys.job(a.id), "cascade_at", "0")
+    await finish(store, got)
+    for _ in range(3):
+        await store.scripts.maintain_propagate(100)
+    assert await bench.client.hget(bench.keys.job(b.id), "status") == b"pending"
