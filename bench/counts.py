@@ -47,7 +47,10 @@ async def at_depth(server: Server, jobs: int) -> dict[str, float]:
     settings = settings_for(server.url)
     # Each step on connections of its own: their buffers in the server are gone when its memory is read.
     async with Store.connect(settings) as store:
-        await Bench(store).submit(50)  # scripts are loaded then
+        bench = Bench(store)
+        await bench.submit(50)
+        async with bench.working(settings):  # scripts are assembled and loaded then
+            await bench.wait(50)
     server.flush()
     start = server.usage()
     async with Store.connect(settings) as store:

@@ -9,6 +9,7 @@ from workron.redis.connection import Connection
 from workron.redis.server_info import ServerInfo, check, excess
 from workron.settings import Settings
 from workron.store import Store
+from workron.store.store import SCHEMA
 
 GOOD = ServerInfo("Redis", "7.0.15", True, "everysec", "noeviction", 10, 100)
 
@@ -17,7 +18,7 @@ async def test_a_good_server_is_accepted_and_marked(bench: Bench) -> None:
     store = bench.store()
     info = await store.check()
     await bench.store().check()
-    assert await bench.client.hget(bench.keys.meta, "schema") == b"1"
+    assert await bench.client.hget(bench.keys.meta, "schema") == str(SCHEMA).encode()
     if bench.kind != "fake":
         assert (info.product, info.maxmemory_policy) == (bench.kind.capitalize(), "noeviction")
         assert info.appendonly is False
@@ -26,9 +27,10 @@ async def test_a_good_server_is_accepted_and_marked(bench: Bench) -> None:
 async def test_keys_of_another_version_are_refused(bench: Bench) -> None:
     store = bench.store()
     await store.check()
-    await bench.client.hset(bench.keys.meta, "schema", 99)
-    with pytest.raises(StoreUnsuitable, match="version 99"):
-        await store.check()
+    for other in (SCHEMA - 1, SCHEMA + 1):
+        await bench.client.hset(bench.keys.meta, "schema", other)
+        with pytest.raises(StoreUnsuitable, match=f"version {other}"):
+            await store.check()
 
 
 async def test_a_server_that_evicts_is_refused_unless_allowed(tmp_path_factory: pytest.TempPathFactory) -> None:

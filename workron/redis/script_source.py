@@ -92,10 +92,13 @@ def _add_parts(parts: dict[str, _Part], user: _Part) -> None:
 
 def _called(parts: Sequence[_Part]) -> set[str]:
     """Return the names that code outside of functions uses, or functions that it uses, in any part."""
+    uses: dict[str, frozenset[str]] = {}
+    for part in parts:
+        for name, used in part.functions.items():
+            uses[name] = uses.get(name, frozenset()) | used
     called: set[str] = set()
-    found = {name for part in parts for name in part.functions if name.startswith(FOUND_BY_DATA)}
-    found = found.union(*(part.names for part in parts))
+    found = {name for name in uses if name.startswith(FOUND_BY_DATA)}.union(*(part.names for part in parts))
     while found:
         called |= found
-        found = {use for part in parts for name in found for use in part.functions.get(name, ())} - called
+        found = set().union(*(uses[name] for name in found & uses.keys())) - called
     return called

@@ -66,7 +66,7 @@ from workron.store.submit import Submitter
 from workron.store.watch import RECHECK_S, Watch
 from workron.times import redis_ms
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of the data in Redis."""
 
 
