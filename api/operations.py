@@ -60,7 +60,7 @@ class Operations:
         """Make a handler the operation `target`, such as `GET /jobs`, for callers with one of the scopes.
 
         Without scopes it requires no key. Without `answer` it answers with a content of its own, or with none. `kinds`
-        are the problems besides those that follow from path, scopes and parameters; `extra` goes into the document.
+        are further problems: path, scopes and parameters imply the others. `extra` goes into the document.
         """
         method, _, path = target.partition(" ")
 

@@ -1,1 +1,1 @@
-"""Measurements: Workron beside other queues and beside the limits of the machine. `python -m bench`; not shipped."""
+"""Measurements: Workron compared with other queues and the limits of the machine. `python -m bench`; not shipped."""

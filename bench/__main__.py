@@ -52,7 +52,7 @@ MEASURES: Final[dict[str, Measure]] = {
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     names = ", ".join(MEASURES)
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Workron beside other queues.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Compare Workron with other queues.")
     parser.add_argument("--quick", action="store_true", help="few jobs and one round: shows that it works")
     parser.add_argument(
         "--only",

@@ -1,6 +1,6 @@
 """`python -m bench.bulk`: bulk actions on many failed jobs while the system runs.
 
-One reaper works at them; beside it somebody submits, claims and finishes jobs of another queue, one at a time. Prints
+One reaper works at them; meanwhile a probe submits, claims and finishes jobs of another queue, one at a time. Prints
 jobs per second, the longest script call, and how long the others' calls take, before and meanwhile.
 """
 
@@ -97,7 +97,7 @@ async def measure(server: Server, jobs: int) -> None:
 
 
 async def work_off(server: Server, store: Store, other: Store, new: NewAction) -> None:
-    """Let a reaper work at an action beside the probe, and print what that took."""
+    """Let a reaper work at an action while the probe runs, and print the durations."""
     server.client.config_set("slowlog-log-slower-than", 500)
     server.client.config_set("slowlog-max-len", 10_000)
     server.client.slowlog_reset()

@@ -43,7 +43,7 @@ class Calls:
 
 
 async def at_depth(server: Server, jobs: int) -> dict[str, float]:
-    """Submit in bulk with nobody working, then drain."""
+    """Submit in bulk without a worker, then drain."""
     settings = settings_for(server.url)
     # Each step on connections of its own: their buffers in the server are gone when its memory is read.
     async with Store.connect(settings) as store:

@@ -1,7 +1,7 @@
 """`python -m bench.due`: how late scheduled jobs start and expired ones end on an idle system, and what waiting costs.
 
 One worker that has nothing else to do; no reaper, so whatever is on time is so by the worker's own timer. With
-`--scheduled` that many jobs stand in Redis beside, all due in a year.
+`--scheduled` also stores that many jobs, all due in a year.
 """
 
 import argparse
@@ -58,7 +58,7 @@ async def lateness(bench: Stamped, jobs: int) -> list[float]:
 
 
 async def overstay(bench: Stamped, jobs: int) -> list[float]:
-    """Return how long after their time so many jobs are cancelled that nobody starts, ms."""
+    """Return how long after their time this many jobs without a worker are cancelled, ms."""
     until = dict(zip(ids.new_ids(jobs), times(jobs), strict=True))
     waiting = [NewJob(name, command="true", queue="unserved", expires=Moment(at_ms=at)) for name, at in until.items()]
     await bench.store.submit(waiting)
@@ -117,7 +117,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.due", description=__doc__)
     parser.add_argument("--server", choices=("redis", "valkey"), default="valkey")
     parser.add_argument("--jobs", type=int, default=300, help="that become due, one after the other")
-    parser.add_argument("--scheduled", type=int, default=0, help="that stand beside them, due in a year")
+    parser.add_argument("--scheduled", type=int, default=0, help="further jobs, due in a year")
     parser.add_argument("--idle", type=float, default=10.0, metavar="SECONDS", help="how long to look at nothing")
     options = parser.parse_args()
     quiet()

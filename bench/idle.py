@@ -1,4 +1,4 @@
-"""Our worker without commands in this process, beside a client: for counts that do not depend on the machine."""
+"""Our worker without commands in the same process as a client: for counts that do not depend on the machine."""
 
 import asyncio
 import time

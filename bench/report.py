@@ -47,7 +47,7 @@ def _lines(results: Results) -> Iterable[str]:
     yield "## Targets"
     yield ""
     yield from _table(("what", "target", "reached", "spread", "met"), [target.row for target in targets(results)])
-    yield "## Beside other queues"
+    yield "## Compared with other queues"
     yield ""
     if "drain" in results.values:
         yield "![drain](drain.svg)"

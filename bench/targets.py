@@ -1,4 +1,4 @@
-"""The targets of the benchmark, each with the figure that stands beside it.
+"""The targets of the benchmark, each with the figure that was reached.
 
 Ratios are taken round by round: in a round both sides were measured within moments.
 """
@@ -46,25 +46,27 @@ def targets(results: Results) -> list[Target]:
     quickest = best(results, "latency p50", PEER_NAMES, min)
     waits = "latency p50"
     return [
-        at_least("drain, beside BullMQ", 1.5, results.ratio("drain", _US, "bullmq"), " ×"),
+        at_least("drain, relative to BullMQ", 1.5, results.ratio("drain", _US, "bullmq"), " ×"),
         at_least(
-            f"drain, beside the best Python peer ({best_drain})", 3, results.ratio("drain", _US, best_drain), " ×"
+            f"drain, relative to the best Python peer ({best_drain})", 3, results.ratio("drain", _US, best_drain), " ×"
         ),
-        at_most("server CPU per job, beside BullMQ", 0.7, results.ratio("server cpu", _US, "bullmq"), " ×"),
+        at_most("server CPU per job, relative to BullMQ", 0.7, results.ratio("server cpu", _US, "bullmq"), " ×"),
         at_most("round trips per job at depth", 0.1, results.get("round trips", _US)),
         at_most("round trips per job when idle, with the submit", 3, results.get("round trips idle", _US)),
         *_shell(results),
         at_most("recovery after kill -9, default settings", 32, results.get("recovery, default settings", _US), " s"),
         at_most("recovery after kill -9, lease 3 s", 5, results.get("recovery, lease 3s", _US), " s"),
-        at_most(f"idle latency p50, beside the best peer ({quickest})", 1, results.ratio(waits, _US, quickest), " ×"),
-        at_most("idle latency p50 over HTTP, beside that", 1, results.ratio(waits, _HTTP, quickest), " ×"),
-        at_most("idle latency p99, beside our p50", 3, results.ratio("latency p99", _US, _US, of=waits), " ×"),
-        at_least("`POST /jobs`, beside a bare FastAPI route", 0.7, _post(results), " ×"),
+        at_most(
+            f"idle latency p50, relative to the best peer ({quickest})", 1, results.ratio(waits, _US, quickest), " ×"
+        ),
+        at_most("idle latency p50 over HTTP, relative to that", 1, results.ratio(waits, _HTTP, quickest), " ×"),
+        at_most("idle latency p99, relative to our p50", 3, results.ratio("latency p99", _US, _US, of=waits), " ×"),
+        at_least("`POST /jobs`, relative to a bare FastAPI route", 0.7, _post(results), " ×"),
         at_least("`POST /jobs/bulk`, jobs/s", 40_000, results.get("POST /jobs/bulk", _US)),
         at_least("`POST /workflows`, jobs/s", 40_000, results.get("POST /workflows", _US)),
-        at_least("`POST /jobs/bulk`, beside ardiq's bulk call", 1.2, _bulk(results), " ×"),
+        at_least("`POST /jobs/bulk`, relative to ardiq's bulk call", 1.2, _bulk(results), " ×"),
         at_most("memory per waiting job, bytes", 380, results.get("memory", _US)),
-        at_most("claim p99, a million waiting beside 1,000", 1.3, _claims(results), " ×"),
+        at_most("claim p99, a million waiting relative to 1,000", 1.3, _claims(results), " ×"),
         at_most("longest script call", 10, _largest(results, "longest script call"), " ms"),
         at_most("heartbeats of 10,000 running, of one core", 2, results.get("heartbeats", "10,000 running jobs"), " %"),
         at_most("`workron --help`", 0.2, results.get("workron --help", _US), " s"),
@@ -93,7 +95,7 @@ def _shell(results: Results) -> list[Target]:
     for slots in (2, 8):
         measure = f"shell commands, {slots} at once"
         for other, limit in (("xargs", 0.95), ("parallel", 4)):
-            found.append(at_least(f"{measure}, beside {other}", limit, results.ratio(measure, _US, other), " ×"))
+            found.append(at_least(f"{measure}, relative to {other}", limit, results.ratio(measure, _US, other), " ×"))
     return found
 
 
@@ -102,7 +104,10 @@ def _starts(results: Results) -> list[Target]:
     limits = {"--help": 9, "submit": 14, "ls": 14, "show": 14, "wait": 14}
     return [
         at_most(
-            f"`workron {name}`, CPU, beside `python -c pass`", limit, results.get(CALL_CPU, f"workron {name}"), " ×"
+            f"`workron {name}`, CPU, relative to `python -c pass`",
+            limit,
+            results.get(CALL_CPU, f"workron {name}"),
+            " ×",
         )
         for name, limit in limits.items()
     ]

@@ -26,7 +26,14 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _not_empty(value: Any) -> Any:
+    if value == "":
+        raise ValueError("is empty: name a path, or leave it out")  # it would be the current directory
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+NamedPath = Annotated[Path, BeforeValidator(_not_empty)]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
 _QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
@@ -59,7 +66,7 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one")
     allowed_hosts: Names = Field([], description="additional Host names the API accepts, besides loopback and `host`")
     api_key: SecretStr | None = Field(None, description="key of the API; created in the data directory if not given")
-    api_key_file: Path | None = Field(
+    api_key_file: NamedPath | None = Field(
         None, description="file that holds the key of the API, such as a container secret"
     )
     no_auth: bool = Field(False, description="no API key; only on a loopback address")
@@ -89,7 +96,7 @@ class Settings(BaseSettings):
         description="share of Redis' maxmemory beyond which new jobs and output are rejected; set it for all reapers",
     )
 
-    data_dir: Path = Field(
+    data_dir: NamedPath = Field(
         default_factory=default_data_dir, description="directory of the embedded server's data and the key file"
     )
 

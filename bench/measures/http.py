@@ -1,4 +1,4 @@
-"""Submitting over HTTP: single jobs on 32 connections beside a bare route, bulk and workflows, and idle latency.
+"""Submitting over HTTP: single jobs on 32 connections relative to a bare route, bulk and workflows, and idle latency.
 
 Our API is the real process with its key; the load generator is a process of its own.
 """

@@ -119,7 +119,7 @@ def _asked(world: World, paths: Iterable[str]) -> None:
 
 
 def _idle(plan: Plan, name: str) -> None:
-    """Leave it alone, with a reaper beside it."""
+    """Leave the server alone with a running reaper."""
     server = plan.server
     server.settle(within_s=60, quiet=200)  # jobs with a key are let go by the reaper, some hundred a pass
     before, began = server.usage(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Workers over HTTP: claims and reports per second beside a bare route, and a thousand that wait."""
+"""Workers over HTTP: claims and reports per second relative to a bare route, and a thousand waiting workers."""
 
 import json
 import subprocess

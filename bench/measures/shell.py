@@ -1,4 +1,4 @@
-"""Shell commands `true` with their output captured, by our real worker, beside `xargs -P` and GNU parallel.
+"""Shell commands `true` with their output captured, by our real worker, relative to `xargs -P` and GNU parallel.
 
 Ours: from the start of the first to the end of the last command, as the server noted them. The others: the whole run,
 which starts nothing else.

@@ -48,7 +48,7 @@ def up_s() -> float:
 
 
 def calls(plan: Plan) -> None:
-    """Measure calls against a running API, each beside a call of Python that does nothing."""
+    """Measure calls against a running API, relative to a call of Python that does nothing."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with process("up", "--port", str(port), WORKRON_API_KEY=KEY) as running, tempfile.TemporaryDirectory() as folder:

@@ -25,17 +25,17 @@ def test_a_figure_is_the_median_with_its_extremes() -> None:
 
 def test_a_target_compares_figures_of_the_same_run() -> None:
     by_name = {target.what: target for target in targets(example())}
-    beside_bullmq = by_name["drain, beside BullMQ"]
-    assert (beside_bullmq.reached, beside_bullmq.met) == (Figure((3.0, 1.0, 2.0)), True)
-    beside_python = by_name["drain, beside the best Python peer (ardiq)"]
-    assert (beside_python.reached, beside_python.met) == (Figure((2.5,)), False)
+    to_bullmq = by_name["drain, relative to BullMQ"]
+    assert (to_bullmq.reached, to_bullmq.met) == (Figure((3.0, 1.0, 2.0)), True)
+    to_python = by_name["drain, relative to the best Python peer (ardiq)"]
+    assert (to_python.reached, to_python.met) == (Figure((2.5,)), False)
     assert by_name["memory per waiting job, bytes"].met is None
 
 
 def test_the_report_shows_targets_systems_and_what_is_missing(tmp_path: Path) -> None:
     report.write(example(), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "| drain, beside BullMQ | ≥ 1.5 × | 2 × | 1 – 3 | yes |" in text
+    assert "| drain, relative to BullMQ | ≥ 1.5 × | 2 × | 1 – 3 | yes |" in text
     assert "| workron | 200<br>100 – 300 |" in text
     assert "| arq | uv pip: no such version |" in text
 

@@ -59,6 +59,8 @@ def test_secrets_are_masked(alone: CommandLine) -> None:
         (["up", "--port", "99999"], {}, "--port: input should be less than or equal to 65535, not '99999'"),
         (["api"], {"WORKRON_LEASE": "3 parsecs"}, "WORKRON_LEASE: '3 parsecs' is not a duration"),
         (["worker"], {"WORKRON_LOG_FORMAT": "xml"}, "WORKRON_LOG_FORMAT: input should be 'auto', 'console' or 'json'"),
+        (["up"], {"WORKRON_DATA_DIR": ""}, "WORKRON_DATA_DIR: is empty: name a path, or leave it out"),
+        (["api", "--api-key-file", ""], {}, "--api-key-file: is empty"),
         (["reaper", "--lease", "5s", "--heartbeat", "5s"], {}, "lease (5s) must be more than twice the heartbeat"),
         (["up", "--host", "192.0.2.1", "--no-auth"], {}, "no_auth is refused on 192.0.2.1"),
         (["config", "show", "--slots", "x", "--port", "y"], {}, "; --slots: "),

@@ -13,7 +13,7 @@ WORDS: Final = re.compile(
     r"(?<!`)\b(nobody|whoever|anew|beside|lengths? of time|(is|are) told|who (is|are|has|have|asks|comes|waits))\b",
     re.IGNORECASE,
 )
-ROOMS: Final = ("api", "workers", "reaper", "workron")
+ROOMS: Final = ("api", "workers", "reaper", "workron", "bench", "tools")
 LUA_COMMENT: Final = re.compile(r"""('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")|--(.*)""")
 """A string, which may contain `--`, or a comment."""
 

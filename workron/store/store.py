@@ -157,7 +157,8 @@ class Store:
         if schema is not None and schema != str(SCHEMA).encode():
             said = schema.decode("utf-8", "backslashreplace")
             raise StoreUnsuitable(
-                f"the data in Redis has schema version {said}, this Workron supports version {SCHEMA}"
+                f"the data in Redis has schema version {said}, this Workron supports version {SCHEMA}: "
+                "use another --data-dir or --redis, or the Workron that stored it"
             )
         return schema is not None
 
