@@ -77,7 +77,7 @@ class Bench:
 async def one_by_one(server: Server, jobs: int = ONE_BY_ONE) -> Usage:
     """Submit a job, wait until it is done, submit the next; return what that took of the server.
 
-    What the worker asks of it anyway in that time (heartbeats, waiting anew) is taken off.
+    What the worker asks of it anyway in that time (heartbeats, repeated waits) is subtracted.
     """
     settings = settings_for(server.url)
     async with Store.connect(settings) as store:
