@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.lua_source import COMMENT
 from workron.redis import script_source
 from workron.redis.script_source import FOUND_BY_DATA, assemble
 
 SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
 DEFINED = re.compile(r"^(?:local )?function ([\w.]+)\(", re.MULTILINE)
-COMMENT = re.compile(r"--[^\n]*")
 
 
 def names_in(text: str) -> list[str]:
-    return re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", COMMENT.sub("", text))
+    return re.findall(r"(?<![\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", COMMENT.sub(lambda match: match[1] or "", text))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -40,3 +40,15 @@ def test_a_short_script_does_not_make_the_functions_of_long_ones() -> None:
     text = assemble("queue_limit", paused=True)
     assert len(DEFINED.findall(text)) < 5
     assert len(DEFINED.findall(assemble("attempt_finish", paused=True))) > 100
+
+
+def test_a_name_behind_two_dashes_in_a_string_was_taken_for_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        ("lib", "core.lua"): "local function f()\nend\n\nlocal function g()\nend\n",
+        ("x.lua",): "local a = '--' .. f() -- g\n",
+    }
+    monkeypatch.setattr(script_source, "_text", lambda *path: files[path])
+    script_source.forget()
+    text = assemble("x", paused=False)
+    script_source.forget()
+    assert DEFINED.findall(text) == ["f"]

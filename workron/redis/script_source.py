@@ -15,7 +15,8 @@ FOUND_BY_DATA: Final = ("HOOKS.", "JOB.", "STEER.", "WALKS.")
 """Tables whose functions are found by a word that is data: they always stay."""
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)\([^)\n]*\)\n.*?^end\n", re.DOTALL | re.MULTILINE)
-_COMMENT: Final = re.compile(r"--[^\n]*")
+_COMMENT: Final = re.compile(r"""('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")|--[^\n]*""")
+"""A string, which may contain `--`, or a comment."""
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
 
@@ -26,7 +27,7 @@ def _folder() -> Traversable:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of Lua: its text, the names outside of functions, and those that each function of its top level uses."""
+    """A file of Lua: its text, the names used outside of functions, and by each function of its top level."""
 
     text: str
     names: frozenset[str]
@@ -54,7 +55,7 @@ def forget() -> None:
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(_NAME.findall(_COMMENT.sub("", text)))
+    return frozenset(_NAME.findall(_COMMENT.sub(lambda match: match[1] or "", text)))
 
 
 @functools.cache
@@ -81,7 +82,7 @@ def assemble(name: str, *, paused: bool) -> str:
 
 
 def _add_parts(parts: dict[str, _Part], user: _Part) -> None:
-    """Add the parts of `lua/lib` that a file uses, each behind those that it uses itself."""
+    """Add the parts of `lua/lib` that a file uses, each after the parts that it uses itself."""
     uses = _USES.search(user.text)
     for name in uses[1].split() if uses else ():
         if name not in parts:
