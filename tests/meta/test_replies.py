@@ -2,7 +2,10 @@
 
 import ast
 
+from tests.local_stack import ROOT
 from tests.meta.test_layout import PRODUCT, name_of
+
+SCRIPTS = {path.stem for path in (ROOT / "lua").glob("*.lua")}
 
 
 def matches_without_default(code: str) -> list[int]:
@@ -25,3 +28,21 @@ def test_the_rule_finds_a_match_without_that_arm() -> None:
     code = "match await self._scripts.x():\n    case [b'A']:\n        pass\n"
     assert matches_without_default(code) == [1]
     assert matches_without_default(code + "    case reply:\n        raise ValueError\n") == []
+
+
+def scripts_named(code: str) -> list[str]:
+    """Return the names of scripts in errors about an unknown reply."""
+    return [
+        node.args[0].value
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"UnknownReply", "_not_this_run"}
+        and isinstance(node.args[0], ast.Constant)
+    ]
+
+
+def test_the_error_of_an_unknown_reply_names_a_script_that_exists() -> None:
+    """After the scripts were renamed, errors named files like lua/fire.lua."""
+    found = [(name_of(path), name) for path in PRODUCT for name in scripts_named(path.read_text())]
+    assert len(found) > 15
+    assert [(file, name) for file, name in found if name not in SCRIPTS] == []

@@ -49,7 +49,7 @@ class ApiKeys:
             case [b"GRANTED"]:
                 return await self.get(key_id), text
             case reply:
-                raise UnknownReply("grant", reply)
+                raise UnknownReply("key_create", reply)
 
     async def revoke(self, key_id: str) -> None:
         if (await self._scripts.key_revoke(key_id))[0] == b"UNKNOWN":

@@ -61,7 +61,7 @@ class ArrayValues:
                 case [b"KEPT"]:
                     offset += len(page)
                 case reply:
-                    raise UnknownReply("values", reply)
+                    raise UnknownReply("array_values", reply)
 
     async def _discard_quietly(self) -> None:
         """Discard values sent for jobs that are not stored; if Redis is unavailable, they expire by themselves."""

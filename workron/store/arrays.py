@@ -49,7 +49,7 @@ class Arrays:
             case [b"SETTLED" | b"UNKNOWN"]:
                 return False
             case reply:
-                raise UnknownReply("array", reply)
+                raise UnknownReply("array_advance", reply)
 
     async def work_on(self, job_id: str, within_s: float) -> None:
         """Advance an array; the rest is left to the next pass."""
@@ -79,7 +79,7 @@ class Arrays:
                 case [b"UNKNOWN"]:
                     raise NotFound("job", job_id)
                 case reply:
-                    raise UnknownReply("tasks", reply)
+                    raise UnknownReply("array_tasks", reply)
         await self.work_on_quietly(job_id)
         return dict(counted)
 

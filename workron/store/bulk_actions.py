@@ -53,7 +53,7 @@ class Actions:
             case [b"ORDERED" | b"REPEATED"]:
                 return await self.get(new.id)
             case _:
-                raise UnknownReply("order", reply)
+                raise UnknownReply("bulk_create", reply)
 
     async def get(self, action: str) -> Action:
         row = decode.row(await self._connection.call("HGETALL", self._keys.action(action)))
@@ -79,7 +79,7 @@ class Actions:
             case [b"OVER" | b"HALTED", *_]:
                 return await self.get(action)
             case reply:
-                raise UnknownReply("halt", reply)
+                raise UnknownReply("bulk_abort", reply)
 
     async def step(self, reaper: str) -> bool:
         """Do a step of each action that no other reaper works on; return whether there may be more to do."""
@@ -91,7 +91,7 @@ class Actions:
                 case [b"BUSY" | b"OVER"]:
                     pass
                 case reply:
-                    raise UnknownReply("act", reply)
+                    raise UnknownReply("bulk_step", reply)
         return went_on
 
 

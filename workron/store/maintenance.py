@@ -99,7 +99,7 @@ class Maintenance:
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
                 return Reaped(requeued, ended, alive, put_off, bool(more), undone=undone, lost=lost)
             case reply:
-                raise UnknownReply("reap", reply)
+                raise UnknownReply("maintain_reap", reply)
 
     async def promote(self, queues: Sequence[str] = ()) -> int | None:
         """Make due jobs pending, for a while; returns the ms until the next job is due, None if none is.

@@ -36,7 +36,7 @@ class Operations:
             case [b"ENDED", status]:
                 raise Conflict(f"job {job_id} has already ended: {status.decode()}")
             case reply:
-                raise _not_this_run("cancel", reply, job_id, run)
+                raise _not_this_run("job_cancel", reply, job_id, run)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
         """Start a new run of a failed or cancelled job, and reactivate the dependents skipped because of it."""
@@ -55,7 +55,7 @@ class Operations:
             case [b"HELD", holder, key]:
                 raise UniqueConflict(holder.decode(), key.decode())
             case reply:
-                raise _not_this_run("retry", reply, job_id, run)
+                raise _not_this_run("job_retry", reply, job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
         """Cancel all unfinished jobs of a workflow except the final one; raise Conflict if all have ended."""
@@ -68,7 +68,7 @@ class Operations:
             case [b"UNKNOWN"]:
                 raise NotFound("workflow", workflow)
             case reply:
-                raise UnknownReply("stop", reply)
+                raise UnknownReply("workflow_cancel", reply)
 
     async def delete(self, job_id: str) -> None:
         """Delete a finished job, with its tasks if it is an array's; raise Conflict if it is unfinished or needed."""
@@ -83,7 +83,7 @@ class Operations:
                 case [b"NEEDED", why]:
                     raise Conflict(f"job {job_id} can't be deleted: {why.decode()}")
                 case reply:
-                    raise _not_this_run("delete", reply, job_id, None)
+                    raise _not_this_run("job_delete", reply, job_id, None)
 
     async def cancel_tasks(self, job: Job, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel some of an array's tasks; return how many are `cancelled`, `cancelling`, or had `ended`."""

@@ -28,7 +28,7 @@ class Outputs:
             case [b"UNKNOWN"]:
                 raise NotFound("job", job_id)
             case _:
-                raise UnknownReply("follow", reply)
+                raise UnknownReply("job_output", reply)
 
     async def latest(self, job_id: str) -> Output:
         """Return the stored output of the latest attempt with output."""

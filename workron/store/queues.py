@@ -41,7 +41,7 @@ class Queues:
                     if not more or time.monotonic() > ends_at:
                         return cancelled, bool(more)
                 case reply:
-                    raise UnknownReply("purge", reply)
+                    raise UnknownReply("queue_purge", reply)
 
     async def remove(self, queue: str) -> None:
         """Delete a queue without jobs, and its settings; raise Conflict if it has some."""
@@ -53,4 +53,4 @@ class Queues:
             case [b"FORGOTTEN"]:
                 return
             case reply:
-                raise UnknownReply("forget", reply)
+                raise UnknownReply("queue_remove", reply)

@@ -117,7 +117,7 @@ class ScheduleBook:
             case [b"OTHERWISE"]:
                 return None
             case reply:
-                raise UnknownReply("schedule", reply)
+                raise UnknownReply("schedule_put", reply)
 
     async def delete(self, name: str) -> None:
         """Delete a schedule; jobs it has started continue."""
@@ -195,7 +195,7 @@ class ScheduleBook:
             case [b"OTHERWISE"]:
                 return False
             case _:
-                raise UnknownReply("fire", reply)
+                raise UnknownReply("schedule_advance", reply)
 
     async def was_aborted(self, batch: str) -> bool:
         """Return whether a large submission with this id was aborted: for a while, none can begin with it."""

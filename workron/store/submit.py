@@ -1,7 +1,7 @@
-"""Submissions: those that fit one call are stored by `submit`, larger ones are staged in chunks, opened, and admitted.
+"""Submissions: `job_submit` stores small ones in one call; large ones are staged in chunks, opened, and admitted.
 
-Each call does bounded work, for any size of the submission. Until `open`, no part of a staged submission
-is visible; if its submitter dies, the reaper aborts it. After `open`, the reaper admits the rest.
+Each call does bounded work, for any size of the submission. Until `submission_open`, no part of a staged submission
+is visible; if its submitter dies, the reaper aborts it. After that, the reaper admits the rest.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Submitter:
                     raise UnknownDependency(missing)
                 all_parts = chain((first, second), parts)
                 reply = await self._stage_and_open(all_parts, jobs, values, workflow, new, key, fingerprint)
-            earlier = _judge(reply)
+            earlier = _judge(reply, "job_submit" if second is None else "submission_open")
         if earlier:
             return await self._with_returned(earlier) if len(earlier.ids) > 1 else earlier
         for job in arrays:
@@ -149,7 +149,7 @@ class Submitter:
                 self._waiting.clear()
             replies = [copy(error) for _ in together]
         for (_, _, answer), reply in zip(together, replies, strict=True):
-            if answer.done():  # who waited for it has gone
+            if answer.done():  # its caller has stopped waiting
                 continue
             if isinstance(reply, Exception):
                 answer.set_exception(reply)
@@ -262,11 +262,10 @@ class Submitter:
         """Admit an open submission, or abort an abandoned one; return whether this is complete."""
         if await self.admit(batch, ends_at):
             return True
-        while (reply := await self._scripts.submission_abort(batch, ABANDONED_MS))[
-            0
-        ] == b"MORE" and time.monotonic() < ends_at:
-            pass
-        return bool(reply[0] == b"ABORTED")
+        while True:
+            [word] = await self._scripts.submission_abort(batch, ABANDONED_MS)
+            if word != b"MORE" or time.monotonic() >= ends_at:
+                return bool(word == b"ABORTED")
 
 
 async def _oldest(under_way: deque[tuple[Callable[[], Awaitable[Any]], asyncio.Task[Any]]], values: ArrayValues) -> Any:
@@ -285,10 +284,10 @@ def _answers(reply: Any) -> Sequence[Any]:
         case [b"SUBMITTED", *answers]:
             return answers
         case _:
-            raise UnknownReply("submit", reply)
+            raise UnknownReply("job_submit", reply)
 
 
-def _judge(reply: Any) -> Submitted | None:
+def _judge(reply: Any, script: str) -> Submitted | None:
     """Convert the reply of a submission to None (stored), the earlier submission, or an error."""
     match reply:
         case [b"STORED" | b"OPEN", _]:
@@ -324,7 +323,7 @@ def _judge(reply: Any) -> Submitted | None:
         case [b"CLOSED" | b"EARLY" | b"INCOMPLETE"]:
             raise GivenUp("the submission timed out and was aborted; nothing was stored")
         case _:
-            raise UnknownReply("submit", reply)
+            raise UnknownReply(script, reply)
 
 
 def _until_gone(jobs: int, rate: bytes) -> float:
