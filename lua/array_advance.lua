@@ -17,7 +17,7 @@ end
 
 -- Visit the next tasks; returns whether tasks are left. A visit may make a task, which costs more than a look.
 local function walk(row)
-  local what, place = row.walk, tonumber(row.walk_at)
+  local what, place = row.walk, row.walk_at
   local made = tonumber(row.dropped_from or row.made)
   made = row.follows and row.size or made
   local retried = tonumber(redis.call('HGET', array_key(id), 'retried') or '') or 0

@@ -18,6 +18,7 @@ local WINDOW, MADE_PER_CALL = 1000, 100 -- most waiting tasks of an array; most 
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 local to_make = MADE_PER_CALL
 local FOLLOWS = {} -- filled in by lib/follows
+local WHEN = 'done' -- the condition for a follower's tasks if a damaged array has lost it
 local touched = {} -- arrays whose tasks moved in this call, in order; also array → true
 
 -- Mark an array to be settled after the flush.
@@ -58,7 +59,7 @@ local function array_row(array)
     size = numbers[1], made = numbers[2], parallel = row[3] and numbers[3], started = row[4],
     waiting = numbers[5] + numbers[6], running = numbers[7], done = numbers[8], failed = numbers[9],
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
-    walk = row[12], walk_at = row[13], follows = row[14], follows_when = row[15], dropped_from = row[16],
+    walk = row[12], walk_at = tonumber(row[13] or '') or 0, follows = row[14], follows_when = row[15], dropped_from = row[16],
     prefix = row[14] and 0 or numbers[2], -- every task below this index was created, or cancelled before that
     turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
   }
@@ -255,7 +256,7 @@ function HOOKS.array(head, from, to)
       redis.call('HSET', key, 'parallel', head.array_parallel)
     end
     if head.array_follows then
-      redis.call('HSET', key, 'follows', head.array_follows, 'follows_when', head.array_follows_when)
+      redis.call('HSET', key, 'follows', head.array_follows, 'follows_when', head.array_follows_when or WHEN)
       FOLLOWS.register(head.array_follows, head.id)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))

@@ -78,6 +78,7 @@ local function follow(follower, place, status)
   if not started or deleted then
     return
   end
+  when = when or WHEN
   local task, fits = read(task_id(head, place)), when == 'finished' or when == status
   local new = not task and not dropped and not was_done(follower, place)
     and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0

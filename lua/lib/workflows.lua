@@ -51,7 +51,7 @@ local function stop_job(id, how, cause)
   if how == 'cancelled' then
     cancel_any(job, { with = 'workflow', error = 'cancelled with its workflow' })
   elseif job.status ~= 'running' and not (is_array(job) and array_row(id).started) then
-    local error = 'cancelled: ' .. cause .. ' has failed, which stops the workflow'
+    local error = 'cancelled: ' .. (cause or 'a job') .. ' has failed, which stops the workflow'
     cancel(job, { with = 'failure', caused_by = cause, error = error })
   end
 end

@@ -12,6 +12,7 @@ from tests.servers import Bench
 from workron import ids
 from workron.models import Claim, Dependency, Moment, NewArray, NewJob, Reason, Result, Status, When
 from workron.store import Store
+from workron.store.encode import MAX_JOBS
 from workron.store.policy import Policy
 
 VISITS = 40
@@ -258,3 +259,45 @@ async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: St
     await store.maintenance.tidy()
     states = [(await store.job(task)).status for task in tasks_of(behind)]
     assert states == [Status.FAILED, Status.FAILED, Status.PENDING]
+
+
+@pytest.mark.damaged
+async def test_a_walk_that_has_lost_its_position_never_ended(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(3)
+    await submit(store, job)
+    await bench.client.hset(bench.keys.array(job.id), "walk", "cancel")
+    await store.maintenance.tidy()
+    await store.spot_check.look()
+    await store.maintenance.tidy()
+    assert (await store.job(job.id)).status is Status.CANCELLED
+    assert not await bench.client.exists(bench.keys.quarantine)
+
+
+@pytest.mark.damaged
+async def test_the_tasks_of_a_follower_that_has_lost_its_condition_were_skipped(bench: Bench) -> None:
+    store = bench.store()
+    job = array_job(2)
+    (behind,) = followers(job, 1)
+    await submit(store, job, behind)
+    await bench.client.hdel(bench.keys.array(behind.id), "follows_when")
+    await run_all(store)
+    await store.maintenance.propagate()
+    assert len(await claim(store, queues=["behind"], limit=2)) == 2
+
+
+@pytest.mark.damaged
+async def test_a_staged_follower_that_has_lost_its_condition_kept_its_chunk_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.store()
+    job = array_job(2)
+    (behind,) = followers(job, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.submitter, "admit_quietly", lambda batch: asyncio.sleep(0))
+        await submit(store, job, behind, *jobs(MAX_JOBS, queue="others"))
+    await bench.client.hdel(bench.keys.job(behind.id), "array_follows_when")
+    await store.maintenance.tidy()
+    await run_all(store)
+    await store.maintenance.propagate()
+    assert len(await claim(store, queues=["behind"], limit=2)) == 2

@@ -215,3 +215,16 @@ async def test_an_array_of_a_cancelled_workflow_ends(store: Store) -> None:
     await store.cancel_workflow(workflow)
     await store._arrays.work_on_quietly(job.id)
     assert await statuses(store, job) == ["cancelled"]
+
+
+@pytest.mark.damaged
+async def test_a_stop_that_has_lost_its_cause_quarantined_all_jobs_and_cancelled_none(bench: Bench) -> None:
+    store = bench.store()
+    members = jobs(3)
+    workflow = await start(store, *members, on_failure=OnFailure.STOP)
+    await bench.client.hset(bench.keys.workflow(workflow), mapping={"stopped": "failed", "stop_at": "0"})
+    await bench.client.rpush(bench.keys.propagate, f"workflow:{workflow}")
+    await store.maintenance.propagate()
+    assert await statuses(store, *members) == ["cancelled"] * 3
+    assert (await store.job(members[0].id)).error == "cancelled: a job has failed, which stops the workflow"
+    assert not await bench.client.exists(bench.keys.quarantine)
