@@ -25,10 +25,16 @@ function QUEUES.forget_if_none_pending(queue)
   end
 end
 
--- Forget an empty queue.
-function QUEUES.forget_if_empty(queue)
+function QUEUES.forget(queue)
   local key = queue_key(queue)
-  local row = redis.pcall('HGETALL', key) -- bound: a fixed set of counts and limits
+  redis.call('UNLINK', key, key .. ':starts', unpack(pending_lists(queue)))
+  redis.call('ZREM', P .. 'queues', queue)
+  redis.pcall('ZREM', P .. 'queues:pending', queue)
+end
+
+-- Forget a queue without jobs and settings.
+function QUEUES.forget_if_empty(queue)
+  local row = redis.pcall('HGETALL', queue_key(queue)) -- bound: a fixed set of counts and limits
   if row.err then -- a key of another type gives no counts: skip it
     return
   end
@@ -37,9 +43,7 @@ function QUEUES.forget_if_empty(queue)
       return
     end
   end
-  redis.call('UNLINK', key, unpack(pending_lists(queue)))
-  redis.call('ZREM', P .. 'queues', queue)
-  redis.pcall('ZREM', P .. 'queues:pending', queue)
+  QUEUES.forget(queue)
 end
 
 end
