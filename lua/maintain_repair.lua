@@ -1,5 +1,5 @@
 -- maintain_repair: find lost jobs and put them back. Reapers run this spot check all the time.
--- uses: formats jobs slots arrays workflows
+-- uses: formats jobs slots ends arrays workflows
 --
 -- It scans the keys of jobs, not an index, so it also finds a job that no index names. `workron doctor` finds all other
 -- faults, and `workron doctor --rebuild` repairs them.
@@ -129,7 +129,7 @@ local function check_walks(job)
   if job.children and job.edge_cursor then
     check_walk(job.id, job.id)
   end
-  if (job.children or job.hooks) and job.cascade_at then
+  if is_cascading(job) then
     check_walk(job.id, 'cascade:' .. job.id)
   end
   if job.workflow and redis.call('HEXISTS', workflow_key(job.workflow), 'stop_at') == 1 then

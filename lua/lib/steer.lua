@@ -1,6 +1,6 @@
 -- steer: apply a bulk action to one job, or an operator's action to a finished one. Each function returns
 -- true on success, or nil and the reason.
--- uses: jobs unique slots ends arrays tasks deletion
+-- uses: jobs unique slots ends arrays workflows tasks deletion
 
 local STEER = {}
 
@@ -57,7 +57,7 @@ function STEER.delete(job)
   if job.hooks and job.array then
     return nil, 'it is a task: delete its array'
   elseif DELETION.is_walked(job) then
-    return nil, 'its dependents are not told of its end yet'
+    return nil, 'its dependents have not been notified of its end yet'
   elseif DELETION.is_needed(job) then
     return nil, 'its workflow has jobs that have not ended'
   elseif is_array(job) and has_unfinished_tasks(job.id) then
@@ -76,12 +76,7 @@ function STEER.delete(job)
 end
 
 function STEER.cancel(job)
-  if is_array(job) and array_row(job.id).started then
-    redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
-    stop_array(job)
-  else
-    cancel(job, {})
-  end
+  cancel_any(job, {})
   return true
 end
 

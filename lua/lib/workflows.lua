@@ -10,7 +10,7 @@
 -- visited, it also has `cascade_at`, the position of the next one. An older cancel stops where a newer one has been, so
 -- no edge is walked twice for one cancel.
 
-local workflow_key, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
+local workflow_key, cancel_any, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
 
 do
 
@@ -32,7 +32,8 @@ function go_on_stopping(workflow, from)
   end
 end
 
-local function cancel_any(job, by)
+-- Cancel an unfinished job that was not cancelled before: a started array with all its tasks. `by`: see `cancel`.
+function cancel_any(job, by)
   if job.cancel_requested_at then
     return
   elseif is_array(job) and array_row(job.id).started then
