@@ -40,7 +40,7 @@ _DOCUMENTS: Final[dict[type[BaseModel], str]] = {
     system.History: "HistoryDoc",
     system.Health: "HealthDoc",
 }
-"""Model → name of the client's type; each after those that it contains."""
+"""Model → name of the client's type; each after the models that it contains."""
 _HEAD: Final = '''\
 """The types of the HTTP API's JSON documents, for clients. `make generate` writes this file from `api/schemas`.
 

@@ -13,8 +13,8 @@ from workron.models import Claim
 _ALLOWED: Final = frozenset(
     {b"PATH", b"HOME", b"USER", b"LOGNAME", b"SHELL", b"LANG", b"LANGUAGE", b"TZ", b"TMPDIR", b"WORKRON_URL"}
 )
-"""Variables that a command inherits from its worker, besides LC_*. All others may be secrets or are the worker's
-own; a job that needs more sets them in its `env`. No TERM: there is no terminal."""
+"""Variables that a command inherits from its worker, like LC_*. All others may be secrets or are the worker's own; a
+job that needs more sets them in its `env`. No TERM: there is no terminal."""
 
 _FENCE: Final = FENCE_VARIABLE.encode()
 _GUARD: Final = GUARD_VARIABLE.encode()

@@ -1,7 +1,7 @@
--- formats: texts that Python and Lua share. Each format has a function that writes it and one that reads it.
+-- formats: texts that Python and Lua share. Each has a function that writes it and one that reads it, here if needed.
 --
 -- workron/redis/formats.py has the twins. tests/unit/test_formats.py reads with one language what the other one writes.
--- A reading function returns nil for a missing or damaged text.
+-- A reader returns nil for a missing or damaged text.
 
 local FORMATS = {}
 

@@ -11,6 +11,7 @@ from workron.doctor.reading import Reader
 from workron.doctor.tally import Tally
 from workron.models import Stopped
 from workron.redis.keys import Keys
+from workron.times import redis_ms
 
 _MANY: Final = 200
 """Maximum of concurrency keys of a queue that are read at one moment."""
@@ -98,7 +99,7 @@ class Counts:
         row = row_of(("status", "batch", "run_at"), answer)
         if row.get("status") != "blocked" or "batch" in row or waits or others > 1:
             return []
-        later = (number_of(row.get("run_at")) or 0) > 1000 * int(now[0])
+        later = (number_of(row.get("run_at")) or 0) > redis_ms(now)
         mend = ("HSET", key, "status", "scheduled" if later else "pending")
         return [Fault("stuck", about, "its final job waits for nothing", mend=(mend,))]
 

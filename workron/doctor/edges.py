@@ -48,7 +48,7 @@ def edges(keys: Keys, job: str, start: int, size: int = SLICE) -> Check:
     parents = {one: _Parent(*answers[3 * at : 3 * at + 3]) for at, one in enumerate(some)}
     waits = _Waits(keys, job, row, wanted, states, parents)
     wrong = [text for one in some for text in waits.wrong(one)] + ([*waits.wrong_in_all()] if start == 0 else [])
-    mend = tuple(waits.again()) if wrong and len(some) == len(every) else ()  # of a slice it is only told
+    mend = tuple(waits.again()) if wrong and len(some) == len(every) else ()  # faults of a slice are only reported
     return [Fault("wrong-edge", f"job {job}", shown(one), mend=() if at else mend) for at, one in enumerate(wrong)]
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from workron.doctor.faults import Ask, bytes_of
+from workron.durations import to_ms
 from workron.errors import StoreBroken
 from workron.redis.scripts import Arg, Scripts, UnknownReply
 
@@ -40,7 +41,7 @@ class Pause:
         await self._call(0, ())
 
     async def _call(self, lease_s: float, commands: Iterable[Ask]) -> None:
-        match await self._scripts.doctor_rebuild(self._token, round(1000 * lease_s), flat(commands)):
+        match await self._scripts.doctor_rebuild(self._token, to_ms(lease_s), flat(commands)):
             case [b"TOO_LATE", 0]:
                 raise StoreBroken("the rebuild took so long between two writes that others went on: run it again")
             case [b"TOO_LATE", _]:

@@ -16,6 +16,7 @@ from workron.models import Until
 from workron.redis import formats
 from workron.redis.formats import Hook
 from workron.redis.keys import Keys
+from workron.times import redis_ms
 
 Row = dict[str, str]
 
@@ -314,7 +315,7 @@ def row_of(fields: Iterable[str], answers: Iterable[Any] | None) -> Row:
     row: Row = {}
     for field, found in zip(fields, answers or (), strict=False):
         if isinstance(found, list):  # the time
-            row[field] = str(1000 * int(found[0]))
+            row[field] = str(redis_ms(found))
         elif found is not None:
             row[field] = text_of(found) if isinstance(found, bytes) else str(found)
     return row

@@ -29,7 +29,7 @@ def write(value: Any, limit: int) -> bytes:
 
 
 def check(data: bytes, limit: int) -> str | None:
-    """Return the text as compact JSON, None if it is blank or null; raise ValueError like `dumps`."""
+    """Return the text as compact JSON, None if it is blank or null; raise ValueError like `write`."""
     if len(data) > limit:
         raise ValueError(f"is longer than {limit:,} bytes")
     if not data.strip():

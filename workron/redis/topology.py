@@ -143,7 +143,7 @@ class Sentinels:
         self._service = service
 
     async def open(self, limit_s: float) -> Lane:
-        """Open a lane to the primary; who names another server than that is asked last the next time."""
+        """Open a lane to the primary; a sentinel that names another server is asked last the next time."""
         return await _first(self._addresses, lambda address: self._by(address, limit_s))
 
     async def _by(self, sentinel: Address, limit_s: float) -> Lane:
@@ -236,7 +236,7 @@ def _target(error: MovedError, asked: Address) -> Address:
 
 
 async def _first(addresses: deque[Address], open_by: Callable[[Address], Awaitable[Lane]]) -> Lane:
-    """Return the first lane that one of the addresses leads to; those that led nowhere come last from now on."""
+    """Return the first lane that one of the addresses leads to; an address that fails moves to the end."""
     failed: Exception | None = None
     for _ in range(len(addresses)):
         address = addresses[0]

@@ -65,7 +65,7 @@ class Arrays:
     async def tasks(self, job_id: str, what: str, indexes: Sequence[int]) -> dict[str, int]:
         """Cancel or retry tasks of an array; return how many of them are `cancelled`, `cancelling`, `retried` …"""
         counted: Counter[str] = Counter()
-        for start in reversed(range(0, len(indexes), STEP)):  # those that were dropped are the last ones
+        for start in reversed(range(0, len(indexes), STEP)):  # dropped tasks are the last ones
             match await self._scripts.array_tasks(job_id, what, indexes[start : start + STEP]):
                 case [b"DROPPED", place]:
                     said = f"task {place} of job {job_id} ended with its array before it was created"

@@ -39,7 +39,7 @@ from workron.store.policy import Policy
 from workron.store.workflow_tokens import Tokens
 
 _MORE: Final = {b"CLAIMED": False, b"EMPTY": False, b"PARKED": False, b"NONE": False, b"MORE": True, b"STALE": True}
-"""Return whether an immediate retry of a claim may find a job."""
+"""Word of a reply → whether an immediate retry of the claim may find a job."""
 
 
 class Attempts:

@@ -62,7 +62,7 @@ class Actions:
         return _action(action, row)
 
     async def list(self, limit: int = 100) -> list[Action]:
-        """Return the latest actions, newest first; those that ended more than a week ago are deleted."""
+        """Return the latest actions, newest first; an action is deleted a week after its end."""
         async with self._reads.turn() as connection:
             found = await connection.call("ZRANGE", self._keys.actions, 0, min(limit, MOST_LISTED) - 1, "REV")
             ids = [one.decode() for one in found]

@@ -4,7 +4,7 @@
     workflow                      the workflow's list, newest first
     running                       the leases, newest first; where they are many, in no order
     scheduled                     the due times, soonest first
-    pending                       the queues' lists, by queue and priority, newest first; then those in no list, which
+    pending                       the queues' lists, by queue and priority, newest first; then jobs in no list, which
                                   wait for a slot of their concurrency key: by key, the last one first
     blocked and terminal states   the sorted set of the queue or of all queues, latest change first
     anything else                 all ids, newest first, at most `SCAN_ROWS` rows a page

@@ -155,11 +155,11 @@ class Reader:
         asked: dict[tuple[str, str], Command] = {}
         for job_id, row in rows:
             if row is not None:
-                asked |= self._beside(job_id, row)
+                asked |= self._related(job_id, row)
         replies = dict(zip(asked, await self.each(list(asked.values())), strict=True))
         return [None if row is None else _job(job_id, row, replies) for job_id, row in rows]
 
-    def _beside(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
+    def _related(self, job_id: str, row: Row) -> dict[tuple[str, str], Command]:
         """Return the commands for data related to a job's hash, by kind and owner."""
         asked: dict[tuple[str, str], Command] = {}
         if row.get("status") == b"running":
@@ -290,11 +290,11 @@ def _filled(row: Row, array: Row | None) -> Row:
     return row if array is None else {name: array[name] for name in SHARED if name in array} | dict(row)
 
 
-def _job(job_id: str, row: Row, beside: Mapping[tuple[str, str], Any]) -> Job | None:
-    """Return a job; `beside` has the related data, with an error for a damaged key."""
+def _job(job_id: str, row: Row, related: Mapping[tuple[str, str], Any]) -> Job | None:
+    """Return a job; `related` has the replies, with an error for a damaged key."""
 
     def of(what: str, whose: str) -> Any:
-        reply = beside.get((what, whose))
+        reply = related.get((what, whose))
         return None if isinstance(reply, Exception) else reply
 
     try:

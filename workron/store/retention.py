@@ -93,7 +93,7 @@ class Sweeper:
         return excess(await server_info(self._connection), self._policy.max_memory_share)
 
     async def _sweep(self, status: Status, ends_at: float) -> tuple[int, bool]:
-        """Delete those whose time has passed since the last pass, then look at some that were kept."""
+        """Delete jobs whose time has passed since the last pass, then look at some kept jobs again."""
         keep_ms = self._policy.retention_done_ms
         if status in (Status.FAILED, Status.SKIPPED):  # a skipped job is needed to re-arm it by its parent's retry
             keep_ms = self._policy.retention_failed_ms

@@ -96,7 +96,7 @@ class Tokens:
         """Return the secret; None if Redis was rolled back to a time before it during the call."""
         if self._secret is None or time.monotonic() - self._asked_s > _REMEMBERED_S:
             secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
-            if secret is None:  # two who make one at once agree on the first
+            if secret is None:  # of several created at once, the first one counts
                 await self._connection.call("HSETNX", self._keys.meta, "token_secret", secrets.token_hex(32))
                 secret = await self._connection.call("HGET", self._keys.meta, "token_secret")
             self._secret, self._asked_s = secret, time.monotonic()
