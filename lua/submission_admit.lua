@@ -99,7 +99,7 @@ if #members > 0 then
 end
 flush()
 if redis.call('EXISTS', batch_key .. ':ids') == 1 then
-  redis.call('ZADD', P .. 'batches', int(NOW), batch)
+  redis.call('ZADD', P .. 'batches', NOW_TEXT, batch)
   return { 'MORE' }
 end
 redis.call('DEL', batch_key, batch_key .. ':reserved')

@@ -41,7 +41,7 @@ if closed then
   return closed
 end
 redis.call('HSET', batch_key, 'state', 'open', 'workflow', workflow)
-redis.call('ZADD', P .. 'batches', int(NOW), batch)
+redis.call('ZADD', P .. 'batches', NOW_TEXT, batch)
 if workflow ~= '' then
   store_workflow(workflow, new, made_at, size)
 end

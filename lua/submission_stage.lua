@@ -54,7 +54,7 @@ local refused = LIMITS.too_many(limits, sizes)
 if refused then
   return refused
 end
-made_at = made_at or int(NOW) -- all jobs of the submission have the same time
+made_at = made_at or NOW_TEXT -- all jobs of the submission have the same time
 local parsed = parse_jobs(8, size, tonumber(made_at))
 
 -- A chunk replaces no job: it is not certain yet that the submission will be opened.
@@ -155,7 +155,7 @@ end
 CONFLICTS.take_keys(plan)
 store_children(children, jobs)
 redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
-redis.call('ZADD', P .. 'batches', int(NOW), batch)
+redis.call('ZADD', P .. 'batches', NOW_TEXT, batch)
 if #whole > 0 then
   redis.call('RPUSH', batch_key .. ':ids', lines_of(whole))
 end

@@ -1,4 +1,4 @@
-"""Texts in Redis that Python and Lua share: for each format, the functions that write and read it.
+"""Texts in Redis that Python and Lua share: a function that writes each format and one that reads it, here if needed.
 
 `lua/lib/formats.lua` has the twins, and `tests/unit/test_formats.py` has what one writes read by the other.
 """
@@ -34,10 +34,6 @@ class Heartbeat(NamedTuple):
     fence: int
     at_ms: int
     lease_ms: int
-
-
-def heartbeat(beat: Heartbeat) -> str:
-    return " ".join(map(str, beat))
 
 
 def read_heartbeat(value: bytes | None) -> Heartbeat | None:
