@@ -4,7 +4,7 @@ from tests.command_line import CommandLine
 
 
 def test_a_task_for_each_line_of_a_file(workron: CommandLine) -> None:
-    (workron.cwd / "names").write_text("ada\ngrace hopper\n")
+    (workron.cwd / "names").write_text("ada\ngrace hopper\n", "utf-8-sig")
 
     ran = workron(
         "submit", "--wait", "--array-values", "names", "--", 'echo "$WORKRON_ARRAY_INDEX $WORKRON_ARRAY_VALUE"'

@@ -1,10 +1,13 @@
 """`submit --each`: a job for each line, in bulk requests."""
 
+import json
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document
+from tests.command_line import TIMEOUT_S, Answer, Call, CommandLine, ScriptedApi, job_document, problem
 
 
 @pytest.fixture
@@ -61,6 +64,71 @@ def test_lines_of_a_file_are_commands_of_the_shell_and_empty_ones_are_none(
     assert scripted("submit", "--each", str(file)).out == "1\n2\n"
 
     assert commands(bulk) == [["echo 'a  b' | tee 1", "  ./größe 2"]]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_command(
+    scripted: CommandLine, bulk: ScriptedApi, tmp_path: Path
+) -> None:
+    file = tmp_path / "commands"
+    file.write_text("./one 1\n./two 2\n", "utf-8-sig")
+
+    scripted("submit", "--each", str(file))
+    scripted("submit", "--each", "-", given=file.read_bytes())
+
+    assert commands(bulk) == [["./one 1", "./two 2"]] * 2
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "json"), ("-o", "jsonl"), ("-o", "json", "--wait")])
+def test_what_was_stored_before_a_request_that_fails_is_printed(
+    scripted: CommandLine, bulk: ScriptedApi, words: tuple[str, ...]
+) -> None:
+    store = bulk.answer
+    bulk.answer = lambda call: store(call) if len(bulk.calls) == 1 else problem(422, "validation", "no more")
+
+    ran = scripted("submit", "--each", "-", *words, given="\n".join(f"x {number}" for number in range(1001)))
+
+    assert (ran.code, "no more" in ran.err) == (2, True)
+    assert ids(ran.out, *words) == [str(number) for number in range(1000)]
+
+
+@pytest.mark.parametrize("words", [("-o", "json"), ("-o", "jsonl", "--wait")])
+def test_what_was_stored_before_an_interrupt_is_printed(
+    scripted: CommandLine, bulk: ScriptedApi, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    store, asked_again = bulk.answer, threading.Event()
+
+    def stall(call: Call) -> Answer:
+        if len(bulk.calls) == 1:
+            return store(call)
+        asked_again.set()
+        return Answer(stalls=True)
+
+    bulk.answer = stall
+    file = tmp_path / "commands"
+    file.write_text("\n".join(f"x {number}" for number in range(1001)))
+
+    process = scripted.start("submit", "--each", str(file), *words)
+    assert asked_again.wait(TIMEOUT_S)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=TIMEOUT_S)
+
+    assert process.returncode == 130
+    assert ids(out.decode(), *words) == [str(number) for number in range(1000)]
+
+
+def ids(out: str, *words: str) -> list[str]:
+    """Return the ids in the output of a command with these options."""
+    if "json" in words:
+        return [job["id"] for job in json.loads(out)]
+    return [json.loads(line)["id"] if "jsonl" in words else line for line in out.splitlines()]
+
+
+def test_a_first_request_that_fails_prints_nothing(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    bulk.answer = lambda _: problem(422, "validation", "none at all")
+
+    ran = scripted("submit", "--each", "-", "-o", "json", given="x 1\n")
+
+    assert (ran.code, ran.out) == (2, "")
 
 
 def test_the_options_are_those_of_every_job(scripted: CommandLine, bulk: ScriptedApi) -> None:

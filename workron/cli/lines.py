@@ -24,17 +24,29 @@ def submit_lines(
 ) -> list[JobDoc]:
     """Submit a job with these fields for each line that is not empty; return the ended jobs if it waits for them.
 
-    With an idempotency key each request has one of its own: the same lines give the same jobs.
+    With an idempotency key each request has one of its own: the same lines give the same jobs. If a request fails, or
+    the user interrupts, the jobs of the earlier requests are printed all the same.
     """
-    jobs = _submitted(client, path, job, key)
-    if output is Format.TABLE:
-        jobs = _told(jobs)
-    ended = [await_end(client, job["id"]) for job in list(jobs)] if wait else []
-    if output is not Format.TABLE:
-        print_table(ended if wait else jobs, output, JOBS)
-    for _ in jobs:
-        pass
-    return ended
+    at_once = output is Format.TABLE or (output is Format.JSONL and not wait)
+    known: list[JobDoc] = []
+    try:
+        for stored in _submitted(client, path, job, key):
+            if output is Format.TABLE:
+                print(stored["id"])
+            elif at_once:
+                print_table([stored], output, JOBS)
+            if wait or output is Format.JSON:
+                known.append(stored)
+        if wait:
+            for index, stored in enumerate(known):
+                known[index] = await_end(client, stored["id"])
+    except BaseException:
+        if known and not at_once:
+            print_table(known, output, JOBS)
+        raise
+    if not at_once:
+        print_table(known, output, JOBS)
+    return known if wait else []
 
 
 def _submitted(client: Client, path: str, job: Mapping[str, Any], key: str | None) -> Iterator[JobDoc]:
@@ -59,17 +71,11 @@ def _requests(commands: Iterable[str], size_of_rest: int) -> Iterator[list[str]]
         yield some
 
 
-def _told(jobs: Iterator[JobDoc]) -> Iterator[JobDoc]:
-    for job in jobs:
-        print(job["id"])
-        yield job
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[IO[str]]:
-    """Open a file, or stdin for `-`."""
+    """Open a file, or stdin for `-`; a byte order mark is no part of the first line."""
     try:
-        with open(sys.stdin.fileno() if path == "-" else path, encoding="utf-8", closefd=path != "-") as file:
+        with open(sys.stdin.fileno() if path == "-" else path, encoding="utf-8-sig", closefd=path != "-") as file:
             yield file
     except UnicodeError as error:
         raise InvalidRequest(f"{path} is not UTF-8 text: {error}") from None

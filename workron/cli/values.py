@@ -136,7 +136,7 @@ def _lines(path: str) -> list[str]:
         text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeError) as error:
         raise ValueError(f"{path} can't be read: {error}") from None
-    return text.splitlines()
+    return text.removeprefix("\ufeff").splitlines()  # a byte order mark is no part of the first line
 
 
 NUMBER: Final = Value("N", _number)
