@@ -4,6 +4,7 @@ import base64
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import certificates
-from tests.command_line import Answer, CommandLine, ScriptedApi, job_document, job_list
+from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document, job_list
 from workron.client import Client
 from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest
 
@@ -188,6 +189,30 @@ def test_an_informational_response_is_not_taken_for_the_response() -> None:
 
     with scripted_server(hints * 2 + answer) as (url, _), Client(url, patience_s=0) as client:
         assert client.health() == {}
+
+
+def test_connecting_takes_no_longer_for_a_request_that_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workron.client.connection.ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and there is no handshake
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        began_s = time.monotonic()
+
+        with Client(url, patience_s=0) as client, pytest.raises(ApiUnreachable, match="timed out"):
+            client.job(JOB, wait_s=20)
+
+    assert time.monotonic() - began_s < 20
+
+
+def test_a_response_may_take_longer_than_connecting(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workron.client.connection.ANSWER_S", 0.1)
+
+    def answer(_: Call) -> Answer:
+        time.sleep(0.3)  # longer than connecting may take
+        return Answer(job_document())
+
+    api.answer = answer
+    with Client(api.url, patience_s=0) as client:
+        assert client.job(JOB, wait_s=20)["id"] == JOB
 
 
 def test_a_connection_is_kept_for_the_next_request(api: ScriptedApi) -> None:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import quote
 
+from workron.client.connection import ANSWER_S
 from workron.client.documents import (
     ActionDoc,
     AuditDoc,
@@ -32,7 +33,7 @@ from workron.client.documents import (
     WorkerDoc,
     WorkflowDoc,
 )
-from workron.client.transport import ANSWER_S, PATIENCE_S, Transport
+from workron.client.transport import PATIENCE_S, Transport
 from workron.errors import ApiProblem, InvalidRequest, NotFound
 
 if TYPE_CHECKING:

@@ -20,6 +20,8 @@ from workron.errors import InvalidRequest
 
 TransportError: Final = (OSError, http.client.HTTPException)
 """What `send`, `read` and `chunks` raise when the connection fails."""
+ANSWER_S: Final = 30.0
+"""Timeout of connecting; and of a response, in addition to the requested wait."""
 _PIECE: Final = 65_536
 _IDLE_S: Final = 5.0
 """Maximum idle time of a connection that is reused: a firewall may drop an older one without closing it."""
@@ -127,6 +129,7 @@ class Server:
         try:
             if connection.sock is None:
                 connection.connect()
+            connection.sock.settimeout(request.timeout_s)
             self._write(connection, request)
             return Response(self, connection)
         except BaseException:
@@ -161,10 +164,9 @@ class Server:
         while taken := self._take():
             connection, since = taken
             if connection.sock and time.monotonic() - since < _IDLE_S and not _readable(connection.sock):
-                connection.sock.settimeout(timeout_s)
                 return connection
             connection.close()
-        connection = self._new(timeout_s)
+        connection = self._new(min(timeout_s, ANSWER_S))
         connection.response_class = _Answer
         return connection
 

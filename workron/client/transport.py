@@ -9,15 +9,13 @@ from ssl import SSLError
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from workron.client.connection import Request, Response, Server, TransportError
+from workron.client.connection import ANSWER_S, Request, Response, Server, TransportError
 from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest, WorkronError
 
 if TYPE_CHECKING:
     from workron.models.output_stream import Event
 
 PATIENCE_S: Final = 60.0
-ANSWER_S: Final = 30.0
-"""Timeout of a response, in addition to the requested wait."""
 _SILENCE_S: Final = 60.0
 """A followed stream is reopened after this silence: the API sends keep-alives more often."""
 _FIRST_PAUSE_S: Final = 0.2
