@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from workron.client import Client
     from workron.local.instances import Instance
 
-_PATIENCE_S = 60.0
-
 
 class ApiOptions(NamedTuple):
     """Options of all commands that use the API."""
@@ -78,8 +76,9 @@ class Endpoint(NamedTuple):
 def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
     """Return a client that reports outages on stderr."""
     from workron.client import Client
+    from workron.client.transport import PATIENCE_S
 
-    patience_s, room_patience_s = (0.0, 0.0) if options.no_wait else (_PATIENCE_S, math.inf)
+    patience_s, room_patience_s = (0.0, 0.0) if options.no_wait else (PATIENCE_S, math.inf)
     return Client(endpoint.url, endpoint.key, patience_s=patience_s, room_patience_s=room_patience_s, notify=notice)
 
 

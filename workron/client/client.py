@@ -99,14 +99,7 @@ class Client:
         API checks a limited number of jobs per page.
         """
         params = {name: value for name, value in filters.items() if value is not None}
-        left = limit
-        while left is None or left > 0:
-            page = self._get("/jobs", {**params, "limit": str(min(PAGE, left or PAGE))})
-            yield from page["data"]
-            if page["next_cursor"] is None:
-                return
-            params["cursor"] = page["next_cursor"]
-            left = None if left is None else left - len(page["data"])
+        return self._pages("/jobs", params, limit)
 
     def explain(self, job_id: str) -> ExplanationDoc:
         """Return why the job has its status."""
@@ -186,13 +179,11 @@ class Client:
 
     def queues(self) -> Iterator[QueueDoc]:
         """Yield all queues by name, with their counts."""
-        yield from self._pages("/queues")
+        return self._pages("/queues")
 
     def change_queue(self, queue: str, change: Mapping[str, Any]) -> QueueDoc:
         """Change the settings of a queue; the body is that of `PATCH /queues/{queue}`."""
-        sent = {"Content-Type": "application/json"}
-        body = _encode(change)
-        return cast(QueueDoc, self._transport.document("PATCH", _queue_path(queue), body=body, headers=sent))
+        return cast(QueueDoc, self._send("PATCH", _queue_path(queue), change))
 
     def act_on_queue(self, action: str, queue: str) -> QueueDoc:
         """Pause or resume a queue."""
@@ -213,33 +204,31 @@ class Client:
 
     def put_schedule(self, name: str, schedule: Mapping[str, Any]) -> ScheduleDoc:
         """Create or replace a schedule; the body is that of `PUT /schedules/{name}`."""
-        sent = {"Content-Type": "application/json"}
-        path = _schedule_path(name)
-        return cast(ScheduleDoc, self._transport.document("PUT", path, body=_encode(schedule), headers=sent))
+        return cast(ScheduleDoc, self._send("PUT", _named_path("schedule", name), schedule))
 
     def schedules(self) -> Iterator[ScheduleSummaryDoc]:
         """Yield all schedules by name, without their jobs and runs."""
-        yield from self._pages("/schedules")
+        return self._pages("/schedules")
 
     def schedule(self, name: str) -> ScheduleDoc:
         """Return a schedule with its next and its last runs."""
-        return cast(ScheduleDoc, self._get(_schedule_path(name)))
+        return cast(ScheduleDoc, self._get(_named_path("schedule", name)))
 
     def delete_schedule(self, name: str) -> None:
         """Delete a schedule; jobs it has started continue."""
-        self._transport.document("DELETE", _schedule_path(name))
+        self._transport.document("DELETE", _named_path("schedule", name))
 
     def run_schedule(self, name: str, *, idempotency_key: str | None = None) -> ScheduleRunDoc:
         """Start a run of a schedule now."""
-        return cast(ScheduleRunDoc, self._submit(_schedule_path(name, "/run"), {}, idempotency_key))
+        return cast(ScheduleRunDoc, self._submit(_named_path("schedule", name, "run"), {}, idempotency_key))
 
     def pause_schedule(self, name: str) -> ScheduleDoc:
         """Pause a schedule."""
-        return cast(ScheduleDoc, self._post(_schedule_path(name, "/pause"), {}))
+        return cast(ScheduleDoc, self._post(_named_path("schedule", name, "pause"), {}))
 
     def resume_schedule(self, name: str) -> ScheduleDoc:
         """Resume a schedule."""
-        return cast(ScheduleDoc, self._post(_schedule_path(name, "/resume"), {}))
+        return cast(ScheduleDoc, self._post(_named_path("schedule", name, "resume"), {}))
 
     def workers(self) -> list[WorkerDoc]:
         """Return all workers, including those lost within the last hour."""
@@ -247,12 +236,12 @@ class Client:
 
     def worker(self, worker_id: str) -> WorkerDoc:
         """Return a worker; raise ApiProblem with status 404 once it has stopped."""
-        return cast(WorkerDoc, self._get(_worker_path(worker_id)))
+        return cast(WorkerDoc, self._get(_named_path("worker", worker_id)))
 
     def drain(self, worker_id: str, *, timeout_s: float | None = None) -> WorkerDoc:
         """Drain a worker: it claims no more jobs, lets its jobs run for the timeout, by default its own, and stops."""
         body = {} if timeout_s is None else {"timeout": timeout_s}
-        return cast(WorkerDoc, self._post(_worker_path(worker_id, "/drain"), body))
+        return cast(WorkerDoc, self._post(_named_path("worker", worker_id, "drain"), body))
 
     def create_key(self, body: Mapping[str, Any]) -> MadeKeyDoc:
         """Create an API key; the body is that of `POST /keys`. Names are unique, so a repeat creates no second key."""
@@ -268,15 +257,7 @@ class Client:
 
     def audit(self, *, limit: int | None = None) -> Iterator[AuditDoc]:
         """Yield the audit log, newest first, all of it or at most `limit` entries."""
-        params: dict[str, str] = {}
-        left = limit
-        while left is None or left > 0:
-            page = self._get("/audit", {**params, "limit": str(min(PAGE, left or PAGE))})
-            yield from page["data"]
-            if page["next_cursor"] is None:
-                return
-            params["cursor"] = page["next_cursor"]
-            left = None if left is None else left - len(page["data"])
+        return self._pages("/audit", limit=limit)
 
     def health(self) -> HealthDoc:
         """Return the health of the system."""
@@ -290,19 +271,26 @@ class Client:
     ) -> Any:
         return self._transport.document("GET", path, params=params, timeout_s=timeout_s)
 
-    def _pages(self, path: str) -> Iterator[Any]:
-        """Yield the items of all pages of a list."""
-        params = {"limit": str(PAGE)}
-        while True:
-            page = self._get(path, params)
+    def _pages(
+        self, path: str, filters: Mapping[str, str | Sequence[str]] | None = None, limit: int | None = None
+    ) -> Iterator[Any]:
+        """Yield the items of all pages of a list, all or at most `limit`."""
+        params = {**(filters or {})}
+        left = limit
+        while left is None or left > 0:
+            page = self._get(path, {**params, "limit": str(min(PAGE, left or PAGE))})
             yield from page["data"]
             if page["next_cursor"] is None:
                 return
             params["cursor"] = page["next_cursor"]
+            left = None if left is None else left - len(page["data"])
 
     def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        return self._send("POST", path, body, headers)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
         sent = {"Content-Type": "application/json", **(headers or {})}
-        return self._transport.document("POST", path, body=_encode(body), headers=sent)
+        return self._transport.document(method, path, body=_encode(body), headers=sent)
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
@@ -314,20 +302,15 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         raise InvalidRequest(f"the request can't be written as JSON: {error}") from None
 
 
-def _worker_path(worker_id: str, action: str = "") -> str:
-    if not worker_id or worker_id in {".", ".."} or "/" in worker_id:
-        raise NotFound("worker", worker_id)
-    return f"/workers/{quote(worker_id, safe='')}{action}"
-
-
 def _queue_path(queue: str, action: str = "") -> str:
     return f"/queues/{quote(queue, safe='')}" + (f"/{action}" if action else "")
 
 
-def _schedule_path(name: str, action: str = "") -> str:
+def _named_path(kind: str, name: str, action: str = "") -> str:
+    """Return the path of a worker or a schedule; raise NotFound for a name that would be another path."""
     if not name or name in {".", ".."} or "/" in name:
-        raise NotFound("schedule", name)
-    return f"/schedules/{quote(name, safe='')}{action}"
+        raise NotFound(kind, name)
+    return f"/{kind}s/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
 def _path(kind: str, ident: str, action: str = "") -> str:
