@@ -59,6 +59,16 @@ def test_the_old_option_names_the_new_one(alone: CommandLine, server: str) -> No
     assert "--rebuild" in ran.err
 
 
+def test_a_form_without_lines_is_refused_before_anything_is_rebuilt(alone: CommandLine, server: str) -> None:
+    keys = Keys("default")
+    with Redis.from_url(server) as redis:
+        redis.zadd(keys.leases, {"0355V5KZcf37V5oINfxPD7": 5})
+        ran = alone("doctor", "--rebuild", "--redis", server, "-o", "jsonl")
+        assert (ran.code, ran.out) == (2, "")
+        assert "-o json" in ran.err
+        assert redis.zcard(keys.leases) == 1
+
+
 def test_where_no_redis_is_named_and_nothing_runs_it_says_so(alone: CommandLine) -> None:
     ran = alone("doctor")
     assert (ran.code, ran.out) == (7, "")

@@ -46,9 +46,9 @@ def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: For
     """
     if repair:
         raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)
-    report = asyncio.run(_examine(_with_redis(settings_of(flags)), rebuild))
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
+    report = asyncio.run(_examine(_with_redis(settings_of(flags)), rebuild))
     print_document(_document(report), output, lambda _: _print(report, rebuild))
     if report.keys == 0:
         notice("this namespace has no keys: check the namespace and the Redis URL")
