@@ -24,7 +24,7 @@ from workron.store.workflow_tokens import Grant
 
 READ, SUBMIT, WORK, ADMIN = models.Scope.READ, models.Scope.SUBMIT, models.Scope.WORK, models.Scope.ADMIN
 ASKED: Final = "workron.asked"
-"""Key of the request's `Call` in the ASGI scope."""
+"""Key of the request's `Asked` in the ASGI scope."""
 FRESH_S: Final = 0.5
 """How long a caller counts as verified."""
 _EVERY: Final = frozenset(models.Scope)
@@ -161,9 +161,8 @@ async def _while_there(answering: Awaitable[None], receive: Receive) -> None:
     leaving = asyncio.ensure_future(left(receive))
 
     def stop(watching: "asyncio.Task[None]") -> None:
-        if (
-            not watching.cancelled() and watching.exception() is None
-        ):  # not Unauthorized: its handlers raise it where it matters
+        # not if it is Unauthorized: its handlers raise that where it matters
+        if not watching.cancelled() and watching.exception() is None:
             limit.reschedule(0)
 
     try:

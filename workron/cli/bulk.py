@@ -18,7 +18,7 @@ from workron.cli.render import Column, Format, output_option, print_table, statu
 from workron.cli.stream import await_end
 from workron.cli.values import MOMENT, NUMBER, given
 from workron.client import Client
-from workron.client.documents import ActionDoc
+from workron.client.documents import ActionDoc, ActionFilterDoc
 
 _LOOK_EVERY_S: Final = 0.5
 _SAY_EVERY_S: Final = 10.0
@@ -41,18 +41,6 @@ _filters = options(
     ),
     click.option("--dry-run", is_flag=True, help="only count the jobs that match"),
     click.option("--wait", is_flag=True, help="wait until the action is complete; with filters, show its progress"),
-)
-_FILTERS: Final = (
-    "status",
-    "queue",
-    "name",
-    "workflow",
-    "error",
-    "tag",
-    "created_after",
-    "created_before",
-    "finished_after",
-    "finished_before",
 )
 
 
@@ -95,7 +83,7 @@ def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @_filters
     @wraps(function)
     def call(all_: bool, dry_run: bool, wait: bool, **values: Any) -> Any:
-        where = given({name: values.pop(name) for name in _FILTERS})
+        where = given({name: values.pop(name) for name in ActionFilterDoc.__annotations__})
         return function(bulk=Bulk(where, all_, dry_run, wait), **values)
 
     return call
