@@ -34,7 +34,7 @@ class JsonBody:
     optional: bool = False
     """Without a body the handler gets a model with its defaults."""
     most: int | None = None
-    """Maximum of bytes, besides the setting `max_body`; for unparsed bodies."""
+    """Maximum of bytes of an unparsed body, if `max_body` is larger."""
 
 
 OPTIONAL: Final = JsonBody(optional=True)
@@ -59,7 +59,7 @@ class Operations:
     ) -> Callable[[Handler], Handler]:
         """Make a handler the operation `target`, such as `GET /jobs`, for callers with one of the scopes.
 
-        Without scopes it requires no key. Without `answer` it answers with a content of its own, or with none. `kinds`
+        Without scopes it requires no key. Without `answer` the response has other content, or none. `kinds`
         are further problems: path, scopes and parameters imply the others. `extra` goes into the document.
         """
         method, _, path = target.partition(" ")

@@ -70,7 +70,7 @@ async def overstay(bench: Stamped, jobs: int) -> list[float]:
 
 
 async def idle(server: Server, seconds: float) -> tuple[Usage, float]:
-    """Return what the server does in that time for those who wait, and the CPU seconds of this process."""
+    """Return what the server does in that time for waiting clients, and the CPU seconds of this process."""
     before, used = server.usage(), resource.getrusage(resource.RUSAGE_SELF)
     await asyncio.sleep(seconds)
     after = resource.getrusage(resource.RUSAGE_SELF)

@@ -99,7 +99,7 @@ async def parked(port: int, count: int, key: str) -> dict[str, Any]:
         woken.put_nowait((time.perf_counter(), number))
 
     tasks = {number: asyncio.create_task(wait(number)) for number in range(count)}
-    print(json.dumps({"waiting": count}), flush=True)  # who measures the memory takes its time
+    print(json.dumps({"waiting": count}), flush=True)  # the parent measures the memory before it goes on
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     waits_ms = []
     for _ in range(WAKES):

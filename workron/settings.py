@@ -64,7 +64,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address the API listens on")
     port: int = Field(8080, ge=0, le=65535, description="port the API listens on; 0 picks a free one")
-    allowed_hosts: Names = Field([], description="additional Host names the API accepts, besides loopback and `host`")
+    allowed_hosts: Names = Field([], description="Host names the API accepts in addition to loopback and `host`")
     api_key: SecretStr | None = Field(None, description="key of the API; created in the data directory if not given")
     api_key_file: NamedPath | None = Field(
         None, description="file that holds the key of the API, such as a container secret"

@@ -107,7 +107,7 @@ async def confirm(request: Request) -> None:
 
 
 def note_targets(request: Request, *targets: str) -> None:
-    """Add created or affected objects to the audit entry, besides those in the path."""
+    """Add created or affected objects to the audit entry; it has the objects of the path already."""
     asked: Asked = request.scope[ASKED]
     asked.targets += targets
 

@@ -95,7 +95,7 @@ async def known_names(store: "Store", caller: Caller, names: Mapping[str, str]) 
     return {name: job_id for (name, job_id), queue in found if queue is not None and caller.sees(queue)}
 
 
-async def told(store: "Store", caller: Caller, jobs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+async def visible(store: "Store", caller: Caller, jobs: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
     """Return the (job, fence) pairs that are in the caller's queues; the request can name jobs of any worker."""
     if caller.queues is None or not jobs:
         return jobs

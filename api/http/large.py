@@ -29,7 +29,7 @@ LARGE: Final = 64 * 1024
 MANY: Final = 500
 """Minimum number of jobs in a large response."""
 _MOST_MEMBERS: Final = 10_000
-"""Of each array or object in a body, but for those that may have many."""
+"""Maximum of members of an array or object in a body; lists of jobs and of values have their own limits."""
 _MOST_OF_ALL: Final = 50_000
 """Members at any depth, of a body or of an item of its list: they are validated in one call. A result may be
 one array."""
@@ -175,7 +175,7 @@ def _values_of(node: Node, place: tuple[str | int, ...]) -> list[str]:
 
 
 def _limit(node: Node, place: tuple[str | int, ...], but: Node | None = None, most: int = _MOST_MEMBERS) -> int:
-    """Refuse what has more members than anything may have, before each of them is looked at; returns their number."""
+    """Raise an error for too many members, before they are validated; return their number, at any depth."""
     if node is but:
         return 0
     members = below = 0

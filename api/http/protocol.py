@@ -157,5 +157,5 @@ class LimitedHttp(HttpToolsProtocol):
         reads = not unread or self._drained or unread <= self._unread - SLOWEST
         self._slow_looks = 0 if reads else self._slow_looks + 1
         self._unread, self._drained = unread, False
-        if self._slow_looks > MOST_LOOKS:  # the first of them may have come just behind the answer
+        if self._slow_looks > MOST_LOOKS:  # the first of them may have come just after the answer
             self.transport.abort()

@@ -97,8 +97,8 @@ async def list_cancels(request: Request, query: Annotated[CancelsQuery, Query()]
     context = context_of(request)
     await queue_rights.speak_for(context.store, caller_of(request), query.worker_id)
     cancels = await context.while_wanted(request, context.cancels.wait(query.worker_id, query.wait or 0))
-    told = await queue_rights.told(context.store, caller_of(request), cancels or ())
-    return schemas.json_response(documents.cancels_document(told))
+    visible = await queue_rights.visible(context.store, caller_of(request), cancels or ())
+    return schemas.json_response(documents.cancels_document(visible))
 
 
 async def _claim(context: Context, request: Request, waiter: Waiter, wait_s: float) -> Sequence[dict[str, Any]]:

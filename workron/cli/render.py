@@ -103,7 +103,7 @@ def print_table(documents: Iterable[Any], form: Format, columns: Sequence[Column
     """Print documents as a table, JSON, or JSON lines as they arrive; return their number."""
     if form is Format.JSONL:
         count = 0
-        for count, document in enumerate(documents, 1):  # noqa: B007 - counts what was shown, also behind the loop
+        for count, document in enumerate(documents, 1):  # noqa: B007 - counts the lines, also after the loop
             print(_encode(document), flush=True)
         return count
     rows = list(documents)

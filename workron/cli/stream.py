@@ -71,5 +71,5 @@ def follow(client: Client, job_id: str, sink: OutputSink, position: str | None =
             sink.write(event.data)
             position, ended = event.position or position, event.ended
         if ended and (job := client.job(job_id))["status"] in TERMINAL:
-            return job  # otherwise somebody has just retried it
+            return job  # otherwise it has just been retried
         time.sleep(max(0.0, again_at_s - time.monotonic()))

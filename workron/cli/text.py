@@ -44,7 +44,7 @@ _LONGEST_SEQUENCE: Final = 4096
 
 
 class TerminalFilter:
-    """Removes control sequences from a stream of bytes, except those that colour text."""
+    """Removes control sequences, except colours, from a stream of bytes."""
 
     def __init__(self) -> None:
         self._held = b""

@@ -52,7 +52,7 @@ def _parse_yaml(text: str) -> Any:
     safe_loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(safe_loader):  # type: ignore[misc]  # its base is chosen at run time
-        """The safe loader, refusing a key that stands twice: one of them would get lost."""
+        """The safe loader; refuses duplicate keys, which YAML would merge into one."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]

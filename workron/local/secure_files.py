@@ -38,9 +38,9 @@ def check_place(path: Path) -> None:
     """Raise StartupError for a directory in which other users could replace our file."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
-        raise StartupError(f"{path} belongs to another user, who could put an API key of his own there")
+        raise StartupError(f"{path} belongs to another user, and that user could put another API key there")
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise StartupError(f"everybody may write to {path}, and put an API key of his own there: chmod o-w {path}")
+        raise StartupError(f"all users can write to {path}, and could put another API key there: chmod o-w {path}")
 
 
 def read_own(path: Path) -> bytes:

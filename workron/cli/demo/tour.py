@@ -208,7 +208,7 @@ class Tour:
         found = pattern.match(self._output(job))
         if not found:
             raise TourFailed(f"the output of {_VICTIM} is gone")
-        self._screen.command(f"workron logs {job['id']}")  # only now: who types it sees the same
+        self._screen.command(f"workron logs {job['id']}")  # only now: typed by the user, it shows the same
         self._screen.answer(found[0].strip())
         number, fence, pid = map(int, found.groups())
         return _Attempt(number, fence, pid, job["worker"] or "")
