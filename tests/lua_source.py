@@ -1,19 +1,19 @@
 """Reads a transition in lua/: what its header says, and what its body does."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+
+from workron.redis.script_source import FOUND_BY_DATA
 
 STRING: Final = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 COMMENT: Final = re.compile(rf"({STRING})|--\[\[.*?\]\]|--[^\n]*", re.DOTALL)
 SLOT: Final = re.compile(r"-- (KEYS|ARGV)\[(\d+)(\.\.)?\]  +(\S+)  +(\S.*)")
 ARGUMENT: Final = re.compile(r"(?:tonumber\()?ARGV\[(\d+)\]\)?(?: [=~]= \S+)?")
 FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)(\(.*?)^end$", re.DOTALL | re.MULTILINE)
-DISPATCHED: Final = ("HOOKS.", "WALKS.", "STEER.")
-"""Tables whose functions are found by a letter or word that is data."""
 WORD: Final = re.compile(r"[A-Z][A-Z_]+")
 
 
@@ -150,7 +150,7 @@ class Script(Source):
     @cached_property
     def reached(self) -> set[str]:
         """Return the library functions that the body, or what is always run of the library, calls, directly or not."""
-        always = {name for name in self.library_functions if name.startswith(DISPATCHED)}
+        always = {name for name in self.library_functions if name.startswith(FOUND_BY_DATA)}
         for file in self.parts:
             always |= self.calls(self.library_functions, FUNCTION.sub("", self.library[file].body))
         return self._reached_from(self.calls(self.library_functions) | always)
@@ -230,3 +230,13 @@ def read_library(directory: Path) -> dict[str, Source]:
 def read_scripts(directory: Path) -> dict[str, Script]:
     library = read_library(directory)
     return {path.stem: Script(path.stem, path.read_text(), library) for path in sorted(directory.glob("*.lua"))}
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    """Return a change of a text, for tests of the checkers; it fails where the text does not contain `old`."""
+
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return change

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lua_source import SLOT, Script, Source, read_scripts, upper_words
+from tests.lua_source import SLOT, Script, Source, read_scripts, replaced, upper_words
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = read_scripts(ROOT / "lua")
@@ -179,14 +179,6 @@ for at = 2, #ARGV, 2 do
 end
 return { read(KEYS[1]) and 'MOVED' or 'NONE' }
 """
-
-
-def replaced(old: str, new: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
-    return change
 
 
 def test_the_checker_accepts_a_true_header() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lua_names import names_given, names_taken
-from tests.lua_source import Source, read_library, read_scripts
+from tests.lua_source import Source, read_library, read_scripts, replaced
 
 LUA = Path(__file__).resolve().parents[2] / "lua"
 LIBRARY = read_library(LUA)
@@ -75,14 +75,6 @@ PARTS = {
     "more": Source("more", "local function parse(at)\n  return read(ARGV[at])\nend\n"),
 }
 GOOD = "-- move: move jobs.\n-- uses: more\n\nlocal job = parse(1)\nreturn job\n"
-
-
-def replaced(old: str, new: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
-
-    return change
 
 
 def test_the_checker_accepts_a_true_header() -> None:
