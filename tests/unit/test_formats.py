@@ -21,6 +21,8 @@ NUMBERS: Final = some.integers(min_value=0, max_value=2**53)
 IDS: Final = NUMBERS.map(lambda number: ids.encode(number))
 NAMES: Final = some.text("abcXYZ019_.-:@", min_size=1, max_size=40)
 """Of queues, workers and keys without spaces."""
+KEYS: Final = some.text("abcXYZ019 _.-:@", min_size=1, max_size=40)
+"""Of limits on concurrency."""
 TEXTS: Final = some.text(some.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=40)
 CODES: Final = some.lists(some.integers(0, 255) | some.just("64-78"), max_size=3).map(tuple)
 POLICIES: Final = some.builds(
@@ -38,7 +40,7 @@ def read(name: str, *said: Any) -> Any:
 
 
 def test_both_know_the_same_hooks_and_none_is_a_part_of_another_one() -> None:
-    """They were letters whose order mattered, and whoever appended one decided it."""
+    """They were letters, and hooks ran in the order in which the letters had been appended."""
     text = (LUA / "lib" / "core.lua").read_text()
     [order] = re.findall(r"^local ORDER = \{ (.*) \}$", text, re.MULTILINE)
     assert sorted(word.strip("' ") for word in order.split(",")) == sorted(Hook)
@@ -92,13 +94,18 @@ def test_edges(edges: list[Dependency]) -> None:
         assert formats.first_edges(text.encode(), 2) == (formats.edges(edges[:2]).encode(), len(edges))
 
 
-@given(some.sampled_from(["deadline", "expires", "refill"]), IDS)
-def test_timer(kind: str, name: str) -> None:
+@given(some.tuples(some.sampled_from(["deadline", "expires"]), IDS) | some.tuples(some.just("refill"), KEYS))
+def test_timer(timer: tuple[str, str]) -> None:
+    kind, name = timer
     assert read("timer", kind, name) == formats.timer(kind, name)
     assert (
         read("read_timer", formats.timer(kind, name)) == formats.read_timer(formats.timer(kind, name)) == (kind, name)
     )
-    assert (read("read_timer", name), formats.read_timer(name)) == (None, ("", name))
+
+
+@given(IDS)
+def test_the_due_time_of_a_scheduled_job_is_no_timer(job_id: str) -> None:
+    assert (read("read_timer", job_id), formats.read_timer(job_id)) == (None, ("", job_id))
 
 
 @given(some.sampled_from(When), IDS)
@@ -170,6 +177,13 @@ def test_rooms(needs: dict[str, int]) -> None:
     assert text == " ".join(read("room", queue, str(number)) for queue, number in needs.items())
 
 
+@given(NAMES, NUMBERS)
+def test_room_that_is_given_back(queue: str, number: int) -> None:
+    assert [
+        (room.queue, int(room.number)) for room in read("read_rooms", read("room", queue, str(-number))).values()
+    ] == [(queue, -number)]
+
+
 @given(
     some.lists(
         some.tuples(
@@ -195,7 +209,7 @@ def test_stop(worker: str, job_id: str, fence: int) -> None:
 
 def test_what_is_missing_or_damaged_is_read_as_nothing() -> None:
     for name in ("heartbeat", "unique", "holder", "retry", "occurrence", "run"):
-        for text in (None, False, "", "what?"):
+        for text in (None, False, "", "what?", "w1 1 2 3x"):
             found = read(f"read_{name}", text)
             assert (found[0] if isinstance(found, tuple) else found) is None
     assert read("read_entry", "what?")[0] is None
