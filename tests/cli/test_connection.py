@@ -37,8 +37,8 @@ def secure(folder: Path, api: ScriptedApi) -> ScriptedApi:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+def _no_proxies_or_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
 
@@ -114,8 +114,9 @@ def test_no_proxy_is_asked_for_a_host_that_is_excepted(api: ScriptedApi, monkeyp
     assert api.calls == []
 
 
-def test_a_proxy_of_an_unknown_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "socks5://user:secret@127.0.0.1:1080")
+@pytest.mark.parametrize("proxy", ["socks5://user:secret@127.0.0.1:1080", "http://user:secret@:3128"])
+def test_a_proxy_of_an_unknown_kind_or_without_a_host_is_refused(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
 
     with pytest.raises(InvalidRequest, match="the proxy for http://") as refused:
         Client(ELSEWHERE)
