@@ -14,7 +14,7 @@ import pytest
 from tests.spread import is_folder
 
 ON_REDIS: Final = {
-    # every script compiles, and nearly all transitions happen
+    # every script is called, and nearly all transitions happen
     "tests/fundamentals/": "a job's whole way",
     "tests/meta/": "every script compiles, and its globals are those of Lua 5.1",
     "tests/model/": "every transition, in any order",
@@ -23,6 +23,10 @@ ON_REDIS: Final = {
     "tests/store/test_submissions.py": "all ways into the store",
     "tests/store/test_schedules.py": "all that fires",
     "tests/store/test_actions.py": "bulk actions",
+    "tests/store/test_gates.py": "limits, and the end of a queue",
+    "tests/store/test_upkeep.py": "retention, and the compaction of lists",
+    "tests/store/test_suspects.py": "the beginning of poison jobs",
+    "tests/store/test_fleet.py": "workers that drain and leave",
     # what the server answers: errors, types, numbers, JSON, memory, INFO
     "tests/store/test_server.py": "INFO, versions and settings",
     "tests/store/test_memory.py": "refusals of a server that is full",
