@@ -5,14 +5,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.chaos import certificates
-from tests.command_line import Answer, Call, CommandLine, ScriptedApi, job_document, job_list
+from tests.command_line import TIMEOUT_S, Answer, Call, CommandLine, ScriptedApi, job_document, job_list
 from workron.client import Client
 from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest
 
@@ -44,6 +44,16 @@ def _no_proxies_or_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
+def running(serve: Callable[[], None]) -> Iterator[None]:
+    """Run a server until it has ended; a test that fails does not wait for it."""
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+
+
+@contextmanager
 def scripted_server(*answers: bytes) -> Iterator[tuple[str, list[threading.Event]]]:
     """Answer one request for each, on a connection of its own that is closed; yields the URL, and an event for each."""
     closed = [threading.Event() for _ in answers]
@@ -57,10 +67,8 @@ def scripted_server(*answers: bytes) -> Iterator[tuple[str, list[threading.Event
                     connection.sendall(answer)
                 event.set()
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", closed
-        thread.join()
+        with running(serve):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", closed
 
 
 @contextmanager
@@ -86,10 +94,8 @@ def tunnel(target: str) -> Iterator[tuple[str, list[str]]]:
                 pump(client, server)
                 back.join()
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://user:secret@127.0.0.1:{listener.getsockname()[1]}", heads
-        thread.join()
+        with running(serve):
+            yield f"http://user:secret@127.0.0.1:{listener.getsockname()[1]}", heads
 
 
 def test_a_proxy_in_the_environment_is_asked_for_another_machine(scripted: CommandLine, api: ScriptedApi) -> None:
@@ -165,7 +171,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_outage() -> None:
 
     with scripted_server(answer, answer) as (url, closed), Client(url, notify=told.append) as client:
         client.health()
-        closed[0].wait(60)
+        assert closed[0].wait(TIMEOUT_S)
         client.health()
 
     assert told == []
