@@ -4,7 +4,7 @@
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-check: ## all that CI checks: format, lint, types, tests on every server
+check: ## all that CI checks: format, lint, types, tests
 	.ci/run
 
 test: ## the tests, on the servers that are installed

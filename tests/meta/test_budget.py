@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.budget import ON_REDIS
-from tests.meta.test_summary import ROOT, run_suite
+from tests.meta.test_summary import ROOT, SPREAD, run_suite
 from tests.patience import Patience, slowness
 from tests.patient import Patient
 from tests.servers import Bench
@@ -21,7 +21,7 @@ from tests.budget import budget
 every = pytest.mark.parametrize("bench", ["fake", "valkey", "redis"])
 
 @every
-def test_claim(bench): print("budget", budget("usual", "soak"))
+def test_claim(bench): pass
 
 @every
 @pytest.mark.large
@@ -30,7 +30,8 @@ def test_very_many(bench): pass
 @pytest.mark.parametrize("bench", ["redis"])
 def test_of_one_server(bench): pass
 
-def test_elsewhere(): pass
+@pytest.mark.parametrize("chosen", [budget("usual", "soak")])
+def test_elsewhere(chosen): pass
 """
 
 
@@ -39,16 +40,18 @@ def test_elsewhere(): pass
     [
         (["."], "5 passed, 3 deselected", "usual"),
         ([".", "--soak"], "8 passed", "soak"),
+        ([".", "--soak", *SPREAD], "8 passed", "soak"),
+        ([".", *SPREAD], "5 passed", "usual"),
         (["test_suite.py"], "8 passed", "usual"),
-        (["test_suite.py::test_claim"], "3 passed", "usual"),
+        (["test_suite.py::test_claim", "test_suite.py::test_elsewhere"], "4 passed", "usual"),
     ],
 )
 def test_only_runs_of_whole_folders_leave_something_out(
     tmp_path: Path, options: list[str], outcome: str, budget: str
 ) -> None:
-    done = run_suite(tmp_path, SUITE, ("-p", "tests.budget", "-s", *options))
+    done = run_suite(tmp_path, SUITE, ("-p", "tests.budget", "-v", *options))
     assert f" {outcome}" in done.stdout.splitlines()[-1]
-    assert f"budget {budget}\n" in done.stdout
+    assert f"test_elsewhere[{budget}]" in done.stdout
 
 
 def test_what_runs_on_redis_exists() -> None:

@@ -18,7 +18,7 @@ EXAMPLES: Final = """
 examples:
   python -m tests.mutation --files lib/claims
   python -m tests.mutation --sample 100
-  python -m tests.mutation --tests tests/store tests/model --part 1/2   # beside --part 2/2
+  python -m tests.mutation --tests tests/store tests/model --part 1/2   # and elsewhere --part 2/2
 """
 
 
