@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.lua_names import names_taken
 from tests.lua_source import COMMENT
 from workron.redis import script_source
 from workron.redis.script_source import FOUND_BY_DATA, assemble
+from workron.redis.scripts import Script
 
 SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
 DEFINED = re.compile(r"^(?:local )?function ([\w.]+)\(", re.MULTILINE)
@@ -34,6 +36,12 @@ def test_no_function_that_a_script_uses_is_left_out(name: str, monkeypatch: pyte
     script_source.forget()
     left_out = set(DEFINED.findall(whole)) - set(DEFINED.findall(text))
     assert left_out.isdisjoint(names_in(text))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_as_it_is_sent_takes_no_name_from_outside(name: str) -> None:
+    """Lua's compiler tells: it shares nothing with the search for names that leaves functions out."""
+    assert names_taken(Script.load(name, shebang=False).source.decode()) == set()
 
 
 def test_a_short_script_does_not_make_the_functions_of_long_ones() -> None:

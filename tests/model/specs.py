@@ -57,7 +57,7 @@ MOMENTS = [
     Moment(at_ms=3 * MINUTE),
     Moment(at_ms=-1),
 ]
-"""Those that are no durations count from now."""
+"""Times that are not durations count from now."""
 
 
 @dataclass

@@ -35,7 +35,7 @@ async def test_a_cancel_reaches_what_a_stop_under_way_has_passed(store: Store) -
     members = jobs(400, max_attempts=1)
     workflow = await start(store, *members, on_failure=OnFailure.STOP)
     failing, running = await claim(store, limit=2)
-    await store.attempts.finish([Result(failing.id, failing.fence, FAILURE)], worker="w1")  # who finished it dies here
+    await store.attempts.finish([Result(failing.id, failing.fence, FAILURE)], worker="w1")  # the worker dies here
     assert set(await statuses(store, *members)) == {"failed", "running", "cancelled", "pending"}
     await store.cancel_workflow(workflow)
     assert (await store.job(running.id)).cancel_requested_at_ms is not None
