@@ -9,6 +9,8 @@ from typing import Final
 
 from workron.redis.script_source import FOUND_BY_DATA
 
+LUA: Final = Path(__file__).resolve().parents[1] / "lua"
+SCRIPTS: Final = tuple(sorted(path.stem for path in LUA.glob("*.lua")))
 STRING: Final = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 COMMENT: Final = re.compile(rf"({STRING})|--\[\[.*?\]\]|--[^\n]*", re.DOTALL)
 SLOT: Final = re.compile(r"-- (KEYS|ARGV)\[(\d+)(\.\.)?\]  +(\S+)  +(\S.*)")

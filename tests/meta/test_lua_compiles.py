@@ -1,13 +1,11 @@
 """Every script compiles on the real servers, with room for some names more: a script has 200 locals at most."""
 
-from pathlib import Path
-
 import pytest
 from redis import Redis
 
+from tests.lua_source import SCRIPTS
 from workron.redis.scripts import Script
 
-SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
 ROOM = 5
 
 

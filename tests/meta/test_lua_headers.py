@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lua_source import SLOT, Script, Source, read_scripts, replaced, upper_words
+from tests.lua_source import LUA, SLOT, Script, Source, read_scripts, replaced, upper_words
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = read_scripts(ROOT / "lua")
+SCRIPTS = read_scripts(LUA)
 TYPES = {"HASH", "LIST", "SET", "ZSET", "STRING", "STREAM"}
 SHARED_KEYS = {1, 2}
 """meta and guard: the same for every script, described in lua/README.md."""

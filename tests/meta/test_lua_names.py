@@ -5,14 +5,12 @@ fakeredis takes a misspelt name for nil, and so hides typos. A call of a functio
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.lua_names import names_given, names_taken
-from tests.lua_source import Source, read_library, read_scripts, replaced
+from tests.lua_source import LUA, Source, read_library, read_scripts, replaced
 
-LUA = Path(__file__).resolve().parents[2] / "lua"
 LIBRARY = read_library(LUA)
 MOST_LINES = 40
 """Of a function."""

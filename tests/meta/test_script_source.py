@@ -1,17 +1,15 @@
 """A script has the functions that it may call, and no others: Redis makes each one again at every call."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.lua_names import names_taken
-from tests.lua_source import COMMENT
+from tests.lua_source import COMMENT, SCRIPTS
 from workron.redis import script_source
 from workron.redis.script_source import FOUND_BY_DATA, assemble
 from workron.redis.scripts import Script
 
-SCRIPTS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "lua").glob("*.lua"))
 DEFINED = re.compile(r"^(?:local )?function ([\w.]+)\(", re.MULTILINE)
 
 

@@ -10,9 +10,9 @@ import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
+from tests.lua_source import SCRIPTS
 from tests.model.moves import Asked, Move, Moved, moves_of
 from tests.servers import Bench
 from workron.errors import StoreUnavailable
@@ -44,17 +44,11 @@ def _script(name: str, shebang: bool) -> Script:
 
 
 @functools.cache
-def _names() -> list[str]:
-    files = [path.name for path in resources.files("lua").iterdir()]
-    return [name.removesuffix(".lua") for name in files if name.endswith(".lua")]
-
-
-@functools.cache
 def _name_of(script: str | bytes) -> str:
     """The name of a script by its hash, or by its text."""
     return next(
         name
-        for name in _names()
+        for name in SCRIPTS
         for loaded in (_script(name, True), _script(name, False))
         if script in (loaded.sha, loaded.source)
     )
@@ -159,7 +153,7 @@ class Bridge:
         connection = Connected(self.bench._client(), url=self.bench.url, budget_s=20)
         connection.number, connection.trace = number, self.trace
         store = Store(connection, namespace=self.bench.namespace, policy=POLICY, shebang=shebang)
-        store.scripts._loaded.update({name: _script(name, shebang) for name in _names()})
+        store.scripts._loaded.update({name: _script(name, shebang) for name in SCRIPTS})
         return connection, store
 
     async def set_clock(self, now: int) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-LUA: Final = Path(__file__).resolve().parents[2] / "lua"
+from tests.lua_source import LUA
+
 ACCEPTED: Final = Path(__file__).with_name("accepted.txt")
 _TOKEN: Final = re.compile(
     r"(?P<skip>--\[\[.*?\]\]|--[^\n]*|'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")|(?P<word>[A-Za-z_]\w*)|(?P<mark>[(){}\[\]])",

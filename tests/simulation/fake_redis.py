@@ -4,13 +4,11 @@ Compiled scripts are kept for the whole process: to compile them is most of what
 """
 
 import copy
-import functools
 import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
 import fakeredis
@@ -19,6 +17,7 @@ from fakeredis._helpers import SimpleError
 from fakeredis._socket._fakesocket import FakeSocket
 from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
 
+from tests.lua_source import SCRIPTS
 from tests.simulation.timeline import Host, Timeline
 
 _HEADER: Final = re.compile(r"^-- (\w+): ", re.MULTILINE)
@@ -157,12 +156,7 @@ class Server(Host):
 
 def _name_of(script: str) -> str:
     """Return the word in front of the script's own header; those before it name parts of `lua/lib`."""
-    return next(name for name in _HEADER.findall(script) if name in _names())
-
-
-@functools.cache
-def _names() -> frozenset[str]:
-    return frozenset(file.name.removesuffix(".lua") for file in resources.files("lua").iterdir())
+    return next(name for name in _HEADER.findall(script) if name in SCRIPTS)
 
 
 def _encoded(part: Any) -> bytes:

@@ -1,20 +1,19 @@
 """Formats that Python and Lua share: what one writes, the other reads."""
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as some
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped] # it has no stubs
 
+from tests.lua_source import LUA
 from workron import ids
 from workron.models import Dependency, OnConflict, Unique, Until, When
 from workron.models.retry import RetryPolicy
 from workron.redis import formats
 from workron.redis.formats import Heartbeat, Hook, RunLine
 
-LUA: Final = Path(__file__).resolve().parents[2] / "lua"
 RUNTIME: Final = LuaRuntime(unpack_returned_tuples=True)
 FORMATS: Final = RUNTIME.execute((LUA / "lib" / "formats.lua").read_text() + "\nreturn FORMATS")
 NUMBERS: Final = some.integers(min_value=0, max_value=2**53)
