@@ -12,8 +12,8 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from tests.chaos.data_servers import Ground
 from tests.chaos.deployment import Deployment, Process
-from tests.chaos.grounds import Ground
 from tests.chaos.proxy import Proxy
 
 WEIGHTS: Final = {

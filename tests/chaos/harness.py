@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.account import Account
+from tests.chaos.data_servers import KEYS, Ground
 from tests.chaos.deployment import Deployment, Size, api_ports
 from tests.chaos.faults import WEIGHTS, Faults, plan
-from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.judge import judge, recovery
 from tests.chaos.load import Load
 from tests.chaos.proxy import Proxy

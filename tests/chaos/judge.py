@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from tests.chaos.account import Account, quantile
-from tests.chaos.grounds import Ground
+from tests.chaos.data_servers import Ground
 from tests.chaos.load import WORDS, Load
 from tests.chaos.records import Events, Ran
 from workron.models import TERMINAL

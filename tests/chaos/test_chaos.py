@@ -12,8 +12,8 @@ import pytest
 from tests.budget import budget
 from tests.chaos.__main__ import arguments
 from tests.chaos.account import Account
+from tests.chaos.data_servers import Ground
 from tests.chaos.faults import plan
-from tests.chaos.grounds import Ground
 from tests.chaos.harness import Run
 from tests.chaos.judge import judge
 from tests.chaos.load import WORDS, Load

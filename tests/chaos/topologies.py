@@ -11,7 +11,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from tests.chaos import certificates
-from tests.chaos.grounds import KEYS, Ground
+from tests.chaos.data_servers import KEYS, Ground
 from tests.chaos.node import Node
 from tests.chaos.proxy import Proxy
 from tests.ports import free_port

@@ -7,7 +7,7 @@ import pytest
 from tests.array_jobs import tasks_of
 from tests.builders import after, claim, jobs, new_job, submit
 from tests.consistency import Audit
-from tests.patient import Patient
+from tests.damaged_namespace import Patient
 from tests.servers import Bench
 from workron.doctor import KINDS
 from workron.models import Status

@@ -7,7 +7,7 @@ import pytest
 from tests.array_jobs import array_job, run_all, tasks_of
 from tests.builders import after, claim, finish, jobs, new_job, submit
 from tests.bulk_actions import act
-from tests.patient import Patient
+from tests.damaged_namespace import Patient
 from tests.servers import Bench
 from workron.doctor.tally import Tally
 from workron.errors import NotFound, StoreBroken

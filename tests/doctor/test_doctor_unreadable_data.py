@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import after, claim, finish, jobs, new_job, submit
-from tests.patient import Patient
+from tests.damaged_namespace import Patient
 from tests.servers import Bench
 from workron.models import Status
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.builders import WORKER, claim, finish, jobs, new_job, submit
+from tests.damaged_namespace import Patient
 from tests.lua_source import SCRIPTS
-from tests.patient import Patient
 from tests.servers import Bench
 from workron.doctor.pause import Pause
 from workron.errors import StoreBroken, StoreUnavailable

@@ -8,7 +8,7 @@ from reaper import reaper as reaping
 from reaper.reaper import Reaper
 from tests.builders import jobs, new_job, submit
 from tests.consistency import Audit
-from tests.patient import Patient
+from tests.damaged_namespace import Patient
 from tests.servers import Bench
 from workron.doctor import spot_check
 from workron.errors import StoreBroken

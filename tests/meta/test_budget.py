@@ -8,9 +8,9 @@ import pytest
 from redis.exceptions import ResponseError
 
 from tests.budget import ON_REDIS
+from tests.damaged_namespace import Patient
 from tests.meta.test_summary import ROOT, SPREAD, run_suite
 from tests.patience import Patience, slowness
-from tests.patient import Patient
 from tests.servers import Bench
 from tests.snapshot import Snapshot
 

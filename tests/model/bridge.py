@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lua_source import SCRIPTS
-from tests.model.moves import Asked, Move, Moved, moves_of
+from tests.model.recorded_calls import Asked, Move, Moved, moves_of
 from tests.servers import Bench
 from workron.errors import StoreUnavailable
 from workron.redis.connection import Connection

@@ -6,9 +6,9 @@ long after it was answered. In the end all that is left is run, and has to end.
 
 from tests.builders import SUCCESS
 from tests.model.array_rules import ArrayRules
-from tests.model.courses import Courses
 from tests.model.park_rules import ParkRules
 from tests.model.schedule_rules import ScheduleRules
+from tests.model.scripted_sequences import Courses
 from tests.model.stage_rules import StageRules
 
 

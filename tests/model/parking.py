@@ -7,8 +7,8 @@ waits: see `forgotten`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.model.operator_actions import Steering
 from tests.model.state import Job, Policy, Queue
-from tests.model.steering import Steering
 
 Held = tuple[str, int]
 INBOX_MS = 600_000

@@ -8,8 +8,8 @@ from typing import Any
 
 from reaper.firing import Firing
 from tests.model.bridge import Trouble
-from tests.model.moves import Move
 from tests.model.reaper_rules import ReaperRules
+from tests.model.recorded_calls import Move
 from tests.model.schedule_specs import NAMES, Said
 from tests.model.state import Refused
 from workron import ids

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from tests.model.bridge import MINUTE
 from tests.model.driver import PICK
-from tests.model.moves import Asked, Move, Other, Put
+from tests.model.recorded_calls import Asked, Move, Other, Put
 from tests.model.schedule_calls import Drawn, Reaper, ScheduleCalls, nothing, run_by_hand
 from tests.model.schedule_specs import NAMES, Said, says
 from tests.model.scheduling import Schedule

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never
 
 from tests.model.bridge import MINUTE
-from tests.model.moves import Asked, Move, Moved, Other, Put
+from tests.model.recorded_calls import Asked, Move, Moved, Other, Put
 from tests.model.schedule_specs import Said
 from tests.model.state import Refused
 from tests.model.submitting import IDEMPOTENCY_MS, Submissions

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.model.driver import LOST, PICK
+from tests.model.operator_rules import SteeringRules
 from tests.model.reaper_rules import ReaperRules
 from tests.model.specs import FAILURES
-from tests.model.steering_rules import SteeringRules
 from tests.model.submit_rules import SubmitRules
 from tests.model.worker_rules import TOO_LATE, WorkerRules
 from workron.models import Outcome

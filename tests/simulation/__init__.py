@@ -6,14 +6,14 @@ frozen, when Redis restarts from an older state. A run that fails is printed wit
     timeline.py   virtual time; an event loop for each process, so that it can be frozen and killed
     fake_redis.py the server: fakeredis with the real Lua scripts; snapshots, restarts
     network.py    what stands between a process and the server: delays, and calls that go wrong
-    weather.py    which faults a seed has in store
+    fault_plan.py which faults a seed has in store
     work.py       the stand-in for commands: they take their time, and fail now and then
     actors.py     clients, APIs, workers, reapers
     history.py    what happened to every job, in the order in which the server did it; what must never happen
     rules.py      what holds with each start, end and claim: limits, gates, attempts, order
     passes.py     what a pass over leases may not leave
-    witnesses.py  who has to tell of a rollback
-    plants.py     bugs that are built in on purpose, to see that they are found
+    rollback_observers.py  which processes report a rollback
+    mutants.py    bugs that are built in on purpose, to see that they are found
     http.py       requests of workers to the real application
     chance.py     all that is random follows from the seed
     world.py      who is there, how they reach each other, and how faults strike them

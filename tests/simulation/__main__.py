@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.plants import PLANTS
+from tests.simulation.mutants import PLANTS
 from tests.simulation.run import Verdict, run
 
 EXAMPLES = """\

@@ -12,8 +12,8 @@ from redis.exceptions import ConnectionError as Away
 from reaper.reaper import Reaper
 from tests.simulation.history import History
 from tests.simulation.http import URL
+from tests.simulation.rollback_observers import Witnesses
 from tests.simulation.timeline import Process
-from tests.simulation.witnesses import Witnesses
 from tests.simulation.work import WITH_VALUES, Commands
 from workers.http_source import HttpSource
 from workers.source import JobSource

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import httpx2
 
 from api.app import create_app
+from tests.simulation.fault_plan import Fate, Weather
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.weather import Fate, Weather
 from workron.settings import Settings
 from workron.store import Store
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from redis.exceptions import ConnectionError as Away
 
 from tests.simulation.fake_redis import Server, State
+from tests.simulation.fault_plan import Fate, Weather
 from tests.simulation.http import settle
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.weather import Fate, Weather
 from workron.redis.connection import BLOCK_S, Connection
 
 TRACE: Final = 5000

@@ -9,10 +9,10 @@ import fakeredis
 
 from tests.consistency import Audit
 from tests.simulation.chance import chance_of, quickly
+from tests.simulation.fault_plan import LAST_ROLLBACK_S, STORM_S
 from tests.simulation.http import http_by
-from tests.simulation.plants import planted
+from tests.simulation.mutants import planted
 from tests.simulation.timeline import Timeline
-from tests.simulation.weather import LAST_ROLLBACK_S, STORM_S
 from tests.simulation.world import World
 
 DRAIN_S: Final = 120.0

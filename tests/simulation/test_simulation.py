@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.budget import budget
-from tests.simulation.plants import PLANTS, Edit
+from tests.simulation.mutants import PLANTS, Edit
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.timeout(600)  # what a seed takes depends on nothing but the CPU

@@ -11,13 +11,13 @@ from redis.exceptions import ConnectionError as Away
 from tests.simulation.actors import QUEUES, Client, WorkerProcess, reaper
 from tests.simulation.chance import seeded
 from tests.simulation.fake_redis import Server
+from tests.simulation.fault_plan import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
 from tests.simulation.history import History
 from tests.simulation.http import ApiServer, settle
 from tests.simulation.network import Client as Redis
 from tests.simulation.network import Network, Wire
+from tests.simulation.rollback_observers import Witnesses
 from tests.simulation.timeline import Process, Timeline
-from tests.simulation.weather import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
-from tests.simulation.witnesses import Witnesses
 from workron.redis.keys import Keys
 from workron.settings import Settings
 from workron.store import Store

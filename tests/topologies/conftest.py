@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.grounds import KEYS, NAMESPACE, Ground
+from tests.chaos.data_servers import KEYS, NAMESPACE, Ground
 from tests.servers import PATIENCE_S, QUICK
 from workron.redis.connection import Connection
 from workron.store import Store

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import claim, finish, new_job, submit
+from tests.chaos.data_servers import KEYS, NAMESPACE
 from tests.chaos.deployment import Size
-from tests.chaos.grounds import KEYS, NAMESPACE
 from tests.chaos.harness import Run
 from tests.chaos.topologies import Cluster
 from tests.conftest import WaitUntil

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import claim, finish, new_job, submit
+from tests.chaos.data_servers import KEYS, Ground
 from tests.chaos.deployment import Size
-from tests.chaos.grounds import KEYS, Ground
 from tests.chaos.harness import Run
 from tests.chaos.node import Node
 from tests.chaos.topologies import Failover, SafeFailover

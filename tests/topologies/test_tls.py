@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.data_servers import KEYS
 from tests.chaos.deployment import Size
-from tests.chaos.grounds import KEYS
 from tests.chaos.harness import Run
 from tests.chaos.topologies import ACL, Tls
 from tests.local_stack import ROOT

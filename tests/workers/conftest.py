@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import Bench
-from tests.workers.places import Place
+from tests.workers.worker_sources import Place
 from workers.executor import Executor
 
 

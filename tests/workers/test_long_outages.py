@@ -15,7 +15,7 @@ from tests.commands import LEASE_S, claim_for, let_end_unnoticed, start
 from tests.conftest import WaitUntil
 from tests.scripted_source import Scripted, Until, working
 from tests.servers import Bench, start_server
-from tests.workers.places import Place
+from tests.workers.worker_sources import Place
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workron.errors import StoreUnavailable

@@ -11,7 +11,7 @@ from tests.commands import start
 from tests.conftest import WaitUntil
 from tests.pretend_worker import claim_for
 from tests.scripted_source import Scripted, Until, working
-from tests.workers.places import Place
+from tests.workers.worker_sources import Place
 from workers.attempt import Attempt
 from workers.executor import Executor
 from workron.errors import StoreUnavailable

@@ -14,7 +14,7 @@ from tests.conftest import WaitUntil
 from tests.pretend_worker import claim_for
 from tests.scripted_source import Scripted, Until, working
 from tests.servers import Bench
-from tests.workers.places import PATIENT, Place
+from tests.workers.worker_sources import PATIENT, Place
 from workers import refusals
 from workers.executor import Executor
 from workers.refusals import send_in_parts

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.builders import new_job, submit
 from tests.conftest import WaitUntil
 from tests.servers import Bench
-from tests.workers.places import HASTY, PATIENT, Place
+from tests.workers.worker_sources import HASTY, PATIENT, Place
 from workers.http_source import HttpSource
 from workers.limits import Limits
 from workron.models import Claimed, ClaimRequest, Moment, Reason, Status

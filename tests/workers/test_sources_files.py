@@ -4,7 +4,7 @@ import json
 
 from tests.builders import after, new_job, submit
 from tests.conftest import WaitUntil
-from tests.workers.places import Place
+from tests.workers.worker_sources import Place
 from workron.models import Status
 from workron.models.retry import RetryPolicy
 
