@@ -29,14 +29,14 @@ if job.status == 'skipped' or job.broken > 0 then
 end
 
 local head = head_of(job)
-if job.hooks and job.array and head == job then -- its array was deleted, and with it the command
+if has_hook(job.hooks, 'task') and head == job then -- its array was deleted, and with it the command
   return { 'UNKNOWN' }
 end
 local holder, key = UNIQUE.kept_off_by(head)
 if holder then
   return { 'HELD', holder, key }
 end
-if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
+if redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
 TASKS.rerun(job)

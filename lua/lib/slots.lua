@@ -83,8 +83,8 @@ end
 -- The limit of a key comes from the job created last: chunks of a large submission may arrive after that job.
 local function note_limit(job)
   local about = SLOTS.about_key(job.name)
-  if about.limit == 0 or job.made_at and job.made_at >= about.since then
-    about.limit, about.since = job.limit, job.made_at or 0
+  if job.made_at and job.made_at >= about.since then -- not a task: `next_place` sets the limit if there is none
+    about.limit, about.since = job.limit, job.made_at
     touch(job.name)
   end
   return about

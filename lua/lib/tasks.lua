@@ -40,18 +40,16 @@ function TASKS.retry(head, row, place)
   elseif wanted then
     run_again(head, row, place)
     return 'retried'
-  elseif task or done then
-    return done and 'ended' or 'not_ended'
+  elseif done then
+    return 'ended'
   elseif stopped and not TERMINAL[head.status] then
     return 'not_ended' -- nothing would create it
   elseif redis.call('SREM', array_key(head.id) .. ':skip', int(place)) == 1 then
     count(array_key(head.id), 'cancelled', -1)
     count(queue_key(head.queue), 'reserved', 1)
     touch(head.id)
-    if stopped then -- the array opens again: the earlier cancel or deadline must not stop it
+    if row.follows then -- if the array has ended, it opens again: its cancel or deadline must not stop the task
       redis.call('HDEL', job_key(head.id), 'cancel_requested_at', 'expired_at')
-    end
-    if row.follows then
       FOLLOWS.catch_up(head, row, place)
     end
     return 'retried'

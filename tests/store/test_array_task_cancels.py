@@ -1,14 +1,17 @@
 """Tasks that are cancelled while they wait for their turn, after their end, or twice."""
 
+import asyncio
+
 import pytest
 
 from tests.array_jobs import BAD, array_job, array_of, run_all, tasks_of
-from tests.builders import claim, finish, submit
+from tests.builders import claim, finish, finish_all, submit
 from tests.servers import Bench
 from tests.workflows import statuses
 from workron.errors import Conflict
 from workron.models import Dependency, Status, When
 from workron.store import Store
+from workron.store.policy import Policy
 
 
 async def test_a_task_that_was_cancelled_while_it_waited_for_its_turn_does_not_run(store: Store) -> None:
@@ -65,3 +68,34 @@ async def test_a_task_that_was_skipped_with_the_one_it_follows_cannot_be_retried
     with pytest.raises(Conflict):
         await store.retry(task)
     assert await statuses(store, task) == ["skipped"]
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["alone", "follows"])
+async def test_a_task_that_was_done_and_swept_can_be_neither_cancelled_nor_retried(bench: Bench, follows: bool) -> None:
+    """A cancel counted it a second time, and its array ended before its last task."""
+    store = bench.store(Policy(retention_done_ms=0))
+    first, array = array_job(2, queue="first"), array_job(2)
+    if follows:
+        array.depends_on = (Dependency(first.id, When.FINISHED, matching=True),)
+    await submit(store, first, array)
+    await finish_all(store, ended := await claim(store, queues=["first"], limit=2), [BAD] * len(ended))
+    done, _ = await claim(store, limit=2)
+    await finish(store, done)
+    await asyncio.sleep(0.01)
+    await store.maintenance.sweep()
+    assert await statuses(store, done.id) == ["None"]
+    assert await store.cancel_tasks(array.id, [0]) == {"ended": 1}
+    assert await store.retry_tasks(array.id, [0]) == {"ended": 1}
+    counts = (await array_of(store, array)).counts
+    assert (counts[Status.DONE], counts.get(Status.CANCELLED, 0)) == (1, 0)
+
+
+async def test_a_failed_task_is_retried_by_its_own_id(store: Store) -> None:
+    array = array_job(2)
+    await submit(store, array)
+    await run_all(store, 1)
+    task = tasks_of(array)[1]
+    await store.retry(task)
+    assert await statuses(store, task, array) == ["pending", "blocked"]
+    await run_all(store)
+    assert await statuses(store, task, array) == ["done", "done"]

@@ -134,3 +134,40 @@ async def test_dependents_waited_forever_for_a_cascade_that_has_lost_its_token(b
     for _ in range(3):
         await store.scripts.maintain_propagate(100)
     assert await bench.client.hget(bench.keys.job(b.id), "status") == b"pending"
+
+
+async def test_a_cascade_goes_over_each_edge_once(store: Store) -> None:
+    """Each job also depends on the root; the root's last children are the first of the chain."""
+    root, *chain = jobs(20)
+    for job, behind in zip(chain, [*chain[1:], root], strict=True):
+        job.depends_on = after(root.id, *({behind.id} - {root.id}), when=When.FINISHED)
+    await submit(store, root, *chain)
+    [_, propagating, _] = await store.scripts.job_cancel(root.id, "", cascade=True)
+    assert propagating == 0
+    assert set(await statuses(store, root, *chain)) == {"cancelled"}
+
+
+async def test_a_cascade_passes_over_a_dependent_that_was_deleted_and_notes_no_damage(
+    store: Store, bench: Bench
+) -> None:
+    root, gone, other = jobs(3)
+    gone.depends_on = other.depends_on = after(root.id)
+    await submit(store, root, gone, other)
+    await store.cancel(gone.id)
+    await store.delete(gone.id)
+    await store.cancel(root.id, cascade=True)
+    assert await statuses(store, other) == ["cancelled"]
+    assert not await bench.client.exists(bench.keys.quarantine)
+
+
+async def test_a_second_cascade_goes_as_far_as_the_first(store: Store) -> None:
+    chain = jobs(3)
+    for job, parent in zip(chain[1:], chain, strict=False):
+        job.depends_on = after(parent.id)
+    await submit(store, *chain)
+    for _ in range(2):
+        await store.cancel(chain[0].id, cascade=True)
+        assert await statuses(store, *chain) == ["cancelled", "cancelled", "cancelled"]
+        for job in chain:
+            await store.retry(job.id)
+        assert await statuses(store, *chain) == ["pending", "blocked", "blocked"]

@@ -1,5 +1,10 @@
 """Concurrency keys: of all jobs that name one, in whatever queues, only so many run at once."""
 
+import asyncio
+from typing import Any
+
+import pytest
+
 from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, submit
 from tests.servers import Bench
 from workron.models import NO_LIMIT, ClaimRequest, Concurrency, Job, NewJob, QueueChange, Result, Status
@@ -183,3 +188,19 @@ async def test_a_job_tells_its_key_and_limit(store: Store) -> None:
     await submit(store, with_key, without)
     assert place(await store.job(with_key.id)) == (Status.PENDING, TWO)
     assert place(await store.job(without.id)) == (Status.PENDING, None)
+
+
+async def test_a_submission_that_is_admitted_late_brought_back_the_limit_of_an_older_job(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More jobs ran at once than the newest one allows."""
+    open_it = store.scripts.submission_open
+
+    async def late(**call: Any) -> Any:
+        await asyncio.sleep(0.01)
+        await submit(store, new_job(concurrency=TWO, queue="later"))
+        return await open_it(**call)
+
+    monkeypatch.setattr(store.scripts, "submission_open", late)
+    await store.submit(jobs(500, concurrency=Concurrency("customer-7", 5)))
+    assert len(await started(store)) == 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.array_jobs import array_job, run_all
 from tests.builders import after, claim, finish, jobs, new_job, submit
 from tests.bulk_actions import statuses
 from tests.servers import Bench
@@ -59,4 +60,39 @@ async def test_an_array_is_deleted_with_its_tasks_but_no_task_alone(store: Store
         await store.delete(got[0].id)
     await store.delete(job_id)
     assert [key async for key in bench.client.scan_iter(f"{bench.keys.job('')}*")] == []
+    assert await store.queues() == []
+
+
+async def test_a_job_is_deleted_although_dependents_of_another_are_still_to_be_notified(store: Store) -> None:
+    parent, other = jobs(2)
+    await submit(store, parent, other)
+    await store.submit(jobs(900, depends_on=after(parent.id)))
+    await store.cancel(other.id)
+    (got,) = await claim(store)
+    await store.attempts.finish([Result(got.id, got.fence, Outcome(None, exit_code=0))], worker="w1")  # its worker dies
+    assert await store.scripts.job_delete(other.id) == [b"DELETED"]
+    assert await store.scripts.job_delete(parent.id) == [b"MORE"]
+
+
+@pytest.mark.damaged
+async def test_the_deletion_of_a_job_whose_visit_of_its_dependents_was_lost_never_ended(
+    store: Store, bench: Bench
+) -> None:
+    parent, child = jobs(2)
+    child.depends_on = after(parent.id)
+    await submit(store, parent, child)
+    await store.cancel(parent.id)
+    await bench.client.hset(bench.keys.job(parent.id), "edge_cursor", "0")
+    assert (await store.scripts.job_delete(parent.id))[0] == b"NEEDED"
+
+
+async def test_an_array_ran_again_while_it_was_being_deleted(store: Store) -> None:
+    """Tasks that are gone would run a second time, or never."""
+    array = array_job(230)
+    await submit(store, array)
+    ran = await run_all(store, 0)
+    assert await store.scripts.job_delete(array.id) == [b"MORE"]
+    assert await store.scripts.job_retry(array.id, "") == [b"UNKNOWN"]
+    assert await store.scripts.job_retry(ran[0].id, "") == [b"UNKNOWN"]
+    await store.delete(array.id)
     assert await store.queues() == []

@@ -1,9 +1,9 @@
 """What the moves of a job write, and what they leave as it is."""
 
-from tests.builders import after, claim, finish, new_job, submit
+from tests.builders import after, claim, finish, new_job, reap_all, submit
 from tests.servers import Bench
 from tests.unique_keys import holder, unique
-from workron.models import Outcome, OutputPatch, Reason, Status
+from workron.models import Cancelled, Outcome, OutputPatch, Reason, Status, Verdict
 from workron.store import Store
 
 
@@ -72,3 +72,35 @@ async def test_a_job_that_is_replaced_within_its_own_submission_stands_in_no_lis
     store = bench.store()
     _, second = await submit(store, *(new_job(unique=unique("replace")) for _ in range(2)))
     assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [second.encode()]
+
+
+async def test_a_late_repeat_of_a_result_was_refused_once_its_job_had_been_retried(store: Store) -> None:
+    """The worker would take its attempt for a lost one."""
+    (job_id,) = await submit(store, new_job(max_attempts=1))
+    (got,) = await claim(store)
+    await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1))
+    await store.retry(job_id)
+    again = await finish(store, got, Outcome(Reason.EXIT_CODE, exit_code=1))
+    assert (again.verdict, again.status) == (Verdict.RECORDED, Status.FAILED)
+    assert (await store.job(job_id)).status is Status.PENDING
+
+
+async def test_a_job_with_a_unique_key_and_the_usual_number_of_attempts_was_stuck_when_its_worker_was_lost(
+    store: Store,
+) -> None:
+    (job_id,) = await submit(store, new_job(unique=unique()))
+    await claim(store)
+    assert await reap_all(store) == 1
+    assert (await store.job(job_id)).status is Status.PENDING
+
+
+async def test_a_second_cancel_of_a_cancelled_job_changes_nothing(store: Store, bench: Bench) -> None:
+    (job_id,) = await submit(store, new_job())
+
+    async def stored() -> tuple[object, object]:
+        return await bench.client.hgetall(bench.keys.job(job_id)), await bench.client.xlen(bench.keys.events)
+
+    await store.cancel(job_id)
+    before = await stored()
+    assert await store.cancel(job_id) is Cancelled.CANCELLED
+    assert await stored() == before

@@ -71,3 +71,20 @@ async def test_a_stop_passes_over_a_job_that_is_gone_and_notes_no_damage(store: 
     await store.cancel_workflow(workflow)
     assert await statuses(store, other) == ["cancelled"]
     assert not await bench.client.exists(bench.keys.quarantine)
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("lost", ["stopped", "stop_at"])
+async def test_a_stop_that_has_lost_its_mark_or_its_position_cancels_nothing_more(
+    store: Store, bench: Bench, lost: str
+) -> None:
+    """It went over the rest as if a job had failed, or was noted as damage of a job that is not there."""
+    members = jobs(400)
+    workflow = await start(store, *members)
+    await store.scripts.workflow_cancel(workflow)  # its caller dies here
+    cancelled = (await statuses(store, *members)).count("cancelled")
+    assert 0 < cancelled < 400
+    await bench.client.hdel(bench.keys.workflow(workflow), lost)
+    await store.maintenance.propagate()
+    assert (await statuses(store, *members)).count("cancelled") == cancelled
+    assert not await bench.client.exists(bench.keys.quarantine, bench.keys.propagate)
