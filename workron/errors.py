@@ -39,6 +39,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from workron.amounts import counted
+
 
 class WorkronError(Exception):
     """Base of all errors raised on purpose; `str()` is one line for the user."""
@@ -205,7 +207,7 @@ class QueueFull(WorkronError):
         self, queue: str | None, *, limit: int, waiting: int, size: int, rate: float | None, retry_after_s: float
     ) -> None:
         where = "the scheduler is" if queue is None else f"queue {queue} is"
-        room = f"{where} full: {waiting:,} jobs wait, the limit is {limit:,}"
+        room = f"{where} full: {counted(waiting, 'job waits', 'jobs wait')}, the limit is {limit:,}"
         super().__init__(f"{room}; {_prospect(limit, size, rate)}")
         self.queue = queue
         self.limit = limit

@@ -17,7 +17,7 @@ from workron import models
 from workron.models.job_fields import QUEUE_PATTERN
 from workron.specs.workflow import QueueChange
 
-router = Operations("system")
+router = Operations("queues")
 
 QueueName = Annotated[str, Path(pattern=QUEUE_PATTERN)]
 _PURGE_S: Final = 10.0

@@ -13,6 +13,7 @@ from api.auth.callers import READ
 from api.context import Context, context_of
 from api.operations import Operations
 from workron import __version__
+from workron.amounts import counted
 from workron.durations import to_seconds
 from workron.errors import StoreFull, StoreUnavailable
 from workron.times import rfc3339
@@ -108,7 +109,7 @@ def _damage_warnings(health: "Health") -> list[str]:
             "jobs accepted shortly before that may be lost or run again; check with `workron doctor`"
         )
     if health.quarantined:
-        warnings.append(f"keys of {health.quarantined} jobs are damaged; see `workron doctor`")
+        warnings.append(f"keys of {counted(health.quarantined, 'job')} are damaged; see `workron doctor`")
     return warnings
 
 

@@ -12,7 +12,7 @@ from api.context import context_of
 from api.http.paths import WorkflowId
 from api.operations import Operations
 
-router = Operations("look")
+router = Operations("workflows")
 
 MOST_JOBS: Final = 1000
 

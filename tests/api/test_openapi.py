@@ -114,6 +114,17 @@ def test_the_document_describes_every_body_that_it_refers_to() -> None:
     assert named - set(DOCUMENT["components"]["schemas"]) == set()
 
 
+def test_operations_of_queues_were_tagged_as_those_of_the_system() -> None:
+    tags = {
+        (path.split("/")[1], tag)
+        for path, each in DOCUMENT["paths"].items()
+        for operation in each.values()
+        for tag in operation["tags"]
+    }
+    assert {tag for name, tag in tags if name == "queues"} == {"queues"}
+    assert {name for name, tag in tags if tag == "system"} == {"livez", "readyz", "health"}
+
+
 def test_operations_have_short_ids_of_their_own() -> None:
     assert [operation["operationId"] for operation in OPERATIONS] == [
         "submit_job",

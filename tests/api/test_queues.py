@@ -49,4 +49,4 @@ async def test_only_a_queue_without_jobs_is_deleted(client: httpx2.AsyncClient, 
     assert (await client.delete("/queues/empty")).status_code == 404
     await store.submit(jobs(1))
     refused = await client.delete("/queues/default")
-    assert (refused.status_code, refused.json()["detail"]) == (409, "queue default has 1 jobs, including ended ones")
+    assert (refused.status_code, refused.json()["detail"]) == (409, "queue default has 1 job, including ended ones")

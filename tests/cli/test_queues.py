@@ -9,12 +9,12 @@ def test_a_paused_queue_starts_nothing(workron: CommandLine) -> None:
     assert workron("queues", "pause", "asleep").code == 0
     job = workron("submit", "--queue", "asleep", "true").out.strip()
     assert "paused" in workron("queues").out
-    assert workron("queues", "purge", "asleep").out == "1 jobs cancelled\n"
+    assert workron("queues", "purge", "asleep").out == "1 job cancelled\n"
     assert "cancelled" in workron("show", job).out
     assert workron("queues", "resume", "asleep").code == 0
     refused = workron("queues", "rm", "asleep")
     assert refused.code == 4
-    assert "has 1 jobs" in refused.err
+    assert "has 1 job," in refused.err
 
 
 def test_limits_are_set_and_shown(workron: CommandLine) -> None:

@@ -75,7 +75,7 @@ def test_stdin_may_hold_yaml(workron: CommandLine) -> None:
     ran = workron("workflow", "submit", "-", "--wait", given=YAML)
 
     assert ran.code == 0
-    assert "3 of 3 jobs have ended" in ran.err
+    assert "3 of 3 jobs ended" in ran.err
 
 
 def test_a_workflow_that_fails_gives_exit_code_1_and_a_table_of_what_happened(workron: CommandLine) -> None:

@@ -44,7 +44,7 @@ async def test_a_pending_job_knows_its_place_and_that_nobody_serves_it(store: St
     assert sentence.startswith("3 jobs are ahead of it in queue default, which no worker serves now; start one:")
     assert (await said(store, urgent.id)).startswith("It is the next one in queue default")
     await serve(store)
-    assert (await said(store, ids[0])).endswith("in queue default, which one worker serves, 1 of them with free slots.")
+    assert (await said(store, ids[0])).endswith("in queue default, which 1 worker serves, 1 of them with free slots.")
 
 
 async def test_what_holds_a_queue_up_is_said(store: Store) -> None:
@@ -65,7 +65,7 @@ async def test_a_job_without_a_slot_of_its_key_names_those_that_have_one_and_kno
     assert "4 jobs are ahead of it in queue default, which no worker serves" in await said(store, ids[4])
     await serve(store)
     await claim(store, limit=2)
-    run = f"2 of 2 run: {ids[0]}, {ids[1]}"
+    run = f"2 of 2 slots are taken: {ids[0]}, {ids[1]}"
     held = f"It is held by the concurrency key customer-7, of which {run}; it is "
     assert await said(store, ids[2]) == f"{held}the next one in line in queue default."
     explained = await store.explain(ids[4])
@@ -148,7 +148,7 @@ async def test_an_array_tells_of_its_tasks(store: Store) -> None:
     await submit(store, job)
     first, _ = await claim(store, limit=2)
     await finish(store, first)
-    assert await said(store, job.id) == "It waits for its tasks: 1 of 5 have ended, 1 run now."
+    assert await said(store, job.id) == "It waits for its tasks: 1 of 5 ended, 1 runs now."
 
 
 @pytest.mark.large
@@ -167,5 +167,5 @@ async def test_the_worker_of_a_queue_was_overlooked_among_thousands_of_others(be
     [job_id] = await submit(store, new_job(queue="mine"))
     assert (
         await said(store, job_id)
-        == "It is the next one in queue mine, which one worker serves, 1 of them with free slots."
+        == "It is the next one in queue mine, which 1 worker serves, 1 of them with free slots."
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from workron.amounts import counted
 from workron.cli import moments
 from workron.cli.command import command, options
 from workron.cli.connect import client_options
@@ -224,8 +225,9 @@ def progress(action: ActionDoc) -> str:
     total = max(action["total"], action["looked"])
     share = f"{action['looked'] / total:.0%}" if total else "0%"
     failed = f", {action['failed']:,} failed" if action["failed"] else ""
-    told = f"{action['matched']:,} match" if action["dry_run"] else f"{action['done']:,} done{failed}"
-    return f"{action['action']}: {share} of {total:,} jobs checked, {told}"
+    matches = counted(action["matched"], "matches", "match")
+    told = matches if action["dry_run"] else f"{action['done']:,} done{failed}"
+    return f"{action['action']}: {share} of {counted(total, 'job')} checked, {told}"
 
 
 def _what(action: ActionDoc) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from pydantic import SecretStr
 
+from workron.amounts import counted
 from workron.cli.command import command
 from workron.cli.exits import CliError, Exit, notice
 from workron.cli.flags import SettingsCommand, settings_of, settings_options
@@ -104,9 +105,9 @@ def _fault(fault: "Fault") -> dict[str, Any]:
 
 
 def _print(report: "Report", rebuild: bool) -> None:
-    looked_at = f"{report.keys:,} keys, {report.jobs:,} of them jobs, in {report.seconds:.1f} s"
+    looked_at = f"{counted(report.keys, 'key')}, including {counted(report.jobs, 'job')}, in {report.seconds:.1f} s"
     if report.faults:
-        heading, style = f"{len(report.faults):,} faults", "bold red"
+        heading, style = counted(len(report.faults), "fault"), "bold red"
     elif report.keys == 0:
         heading, style = "no data", "bold yellow"
     elif report.uncounted:
@@ -115,11 +116,10 @@ def _print(report: "Report", rebuild: bool) -> None:
         heading, style = "no faults", "bold green"
     facts = [("checked", looked_at)]
     if report.mended:
-        facts.append(("repaired", f"{len(report.mended):,} faults"))
+        facts.append(("repaired", counted(len(report.mended), "fault")))
     if report.rollbacks:
-        facts.append(
-            ("rolled back", f"{report.rollbacks} times: Redis returned to an older state ({report.rolled_back})")
-        )
+        times = counted(report.rollbacks, "time")
+        facts.append(("rolled back", f"{times}: Redis returned to an older state ({report.rolled_back})"))
     print_card(heading, style, facts)
     for faults in _by_code(report.mended):
         print_card(f"repaired: {faults[0].code}", "bold green", _facts(faults, mended=True))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from workron.amounts import counted
 from workron.cli.command import command
 from workron.cli.connect import client_options
 from workron.cli.each import Each
@@ -65,9 +66,9 @@ def _limits(queue: Mapping[str, Any]) -> str:
     rate = queue.get("rate")
     limits = (
         ("paused", queue.get("paused")),
-        (f"{queue.get('max_running')} run", queue.get("max_running") is not None),
+        (counted(queue.get("max_running") or 0, "runs", "run"), queue.get("max_running") is not None),
         (f"{rate['jobs']}/{format_duration(rate['per'])} start" if rate else "", rate),
-        (f"{queue.get('max_pending')} wait", queue.get("max_pending") is not None),
+        (counted(queue.get("max_pending") or 0, "waits", "wait"), queue.get("max_pending") is not None),
     )
     return ", ".join(text for text, is_set in limits if is_set)
 
@@ -132,7 +133,8 @@ def resume(names: tuple[str, ...], output: Format, client: Client) -> int:
 def purge(queue: str, output: Format, client: Client) -> None:
     """Cancel all jobs of a queue that are ready to run."""
     cancelled = client.purge_queue(queue)
-    print_document({"cancelled": cancelled}, output, lambda purged: print(f"{purged['cancelled']} jobs cancelled"))
+    shown = f"{counted(cancelled, 'job')} cancelled"
+    print_document({"cancelled": cancelled}, output, lambda _: print(shown))
 
 
 @command("workron queues rm reports")

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from workron.amounts import counted
 from workron.cli import moments, workflows
 from workron.cli.command import command
 from workron.cli.connect import ApiOptions, api_options, client_for, client_options, locate
@@ -154,8 +155,8 @@ def _rows(schedule: ScheduleDoc) -> Iterator[tuple[str, str]]:
     if job is not None:
         yield "command", printable_lines(command_line({"command": None, "argv": None, **job}))  # type: ignore[typeddict-item]  # a command or argv
     if workflow is not None:
-        jobs = len(workflow["jobs"])
-        yield "workflow", printable(f"{workflow.get('name') or ''} ({jobs} job{'s' if jobs > 1 else ''})".strip())
+        jobs = counted(len(workflow["jobs"]), "job")
+        yield "workflow", printable(f"{workflow.get('name') or ''} ({jobs})".strip())
     yield "rules", f"overlap {schedule['overlap']}, catch up {schedule['catch_up']}, clock changes {schedule['dst']}"
     yield "created", moments.clock(schedule["created_at"])
     if schedule["queued"]:
@@ -168,6 +169,6 @@ def _rows(schedule: ScheduleDoc) -> Iterator[tuple[str, str]]:
 
 
 def _past(run: ScheduleRunDoc) -> str:
-    many = f" {run['count']} times" if run["count"] > 1 else ""
+    many = f" {counted(run['count'], 'time')}" if run["count"] > 1 else ""
     what = run["job"] or run["workflow"] or run["error"] or ""
     return f"{moments.clock(run['at'])} {run['outcome']}{many} {what}".strip()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from workron.amounts import counted
 from workron.cli import listing, moments
 from workron.cli.command import command
 from workron.cli.connect import ApiOptions, api_options, client_for, client_options, locate
@@ -165,7 +166,7 @@ def _progress(workflow: WorkflowDoc) -> str:
     ended = sum(workflow["counts"].get(status, 0) for status in TERMINAL)
     counts = workflow["counts"]
     bad = [f"{counts[status]} {status}" for status in ("failed", "cancelled", "skipped") if counts.get(status)]
-    return ", ".join([f"{ended} of {workflow['size']} jobs have ended", *bad])
+    return ", ".join([f"{ended} of {counted(workflow['size'], 'job')} ended", *bad])
 
 
 def _print_workflow(workflow: WorkflowDoc) -> None:

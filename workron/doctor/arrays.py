@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from workron.amounts import counted
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import LIVE, STATUSES, TERMINAL, number_of, row_of
 from workron.doctor.reading import Reader
@@ -98,7 +99,7 @@ class Stock:
         there = sum(live.get(state, self._number(state)) for state in STATES)
         known = self._size if "dropped" in said else self._number("made") + self._skips
         if known != there or not 0 <= self._number("made") <= self._size:
-            yield f"{there} tasks are counted of {known}"
+            yield f"its counts add up to {counted(there, 'task')}, not {known}"
 
     def _needs_last(self, tasks: Mapping[str, int]) -> bool:
         """Whether `made` is impossible, so the tasks must be searched."""
@@ -153,7 +154,7 @@ class Stock:
         if self._queued or "walk" in self.said:
             return []
         if all_ended != over or ("started" in self.said and not all_ended and not busy and to_make):
-            return [Fault("stuck", about, f"{ended} of {self._size} tasks have ended", mend=(self._again,))]
+            return [Fault("stuck", about, f"{ended} of {counted(self._size, 'task')} ended", mend=(self._again,))]
         if over or "array_follows" not in self.head:
             return []
         followed = self.head["array_follows"]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from workron.amounts import counted
 from workron.doctor.arrays import Stock
 from workron.doctor.faults import Ask, Fault, shown, text_of
 from workron.doctor.places import INDEXED, LIVE, STATUSES, TERMINAL, Row, number_of, refill, row_of
@@ -77,7 +78,8 @@ class Counts:
         size = listed if listed == total and not batches else number_of(said.get("size")) or 0
         wrong = [f"{status} is {said[status]}" for status, number in ended.items() if number is None]
         wrong += [f"size is {said.get('size')}, not {size}"] if str(size) != said.get("size") else []
-        wrong += [f"{total} jobs are counted of {size}"] if total > size or (total < size and not batches) else []
+        if total > size or (total < size and not batches):
+            wrong.append(f"its counts add up to {counted(total, 'job')}, not {size}")
         if wrong:
             right = live | {status: self._tally.ended[about, status] for status in TERMINAL}
             there = sum(right.values())

@@ -91,7 +91,7 @@ class _Waits:
     def wrong_in_all(self) -> Iterator[str]:
         broken = sum(state.startswith("!") for state in self.states.values())
         if number_of(self.row.get("broken", "0")) != broken:
-            yield f"{self.row.get('broken', '0')} dependencies are broken by its count, not {broken}"
+            yield f"its count of broken dependencies is {self.row.get('broken', '0')}, not {broken}"
         elif broken:
             yield "it can never start"
         elif not self.states and "final" not in self.row:

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from workron.amounts import counted
 from workron.errors import InvalidRequest
 
 _ALIASES: Final = {
@@ -77,7 +78,7 @@ def fields(cron: str) -> str:
     """Return the five fields of an expression; raise InvalidRequest, which explains what is allowed."""
     parts = _ALIASES.get(cron.strip().lower(), cron).split()
     if len(parts) != 5:
-        raise _not_cron(cron, f"it has {len(parts)} fields")
+        raise _not_cron(cron, f"it has {counted(len(parts), 'field')}")
     try:
         next(CronSim(" ".join(parts), datetime(2000, 1, 1)))  # noqa: DTZ001 - a time on a wall
     except (CronSimError, ValueError, AssertionError) as error:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from workron.amounts import counted
 from workron.errors import (
     Conflict,
     InvalidRequest,
@@ -91,5 +92,5 @@ def _match(size: int, followed: Sequence[str], sizes: Mapping[str, int]) -> None
         )
     its_size = sizes[followed[0]]
     if its_size != size:
-        what = f"has {its_size} tasks" if its_size else "is not an array"
+        what = f"has {counted(its_size, 'task')}" if its_size else "is not an array"
         raise InvalidRequest(f"tasks can't match: job {followed[0]} {what}, this one has {size}", field="depends_on")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from workron.amounts import counted
 from workron.durations import format_duration, to_seconds
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, Together, When
 from workron.redis.connection import Connection
@@ -59,14 +60,14 @@ class Explainer:
         if open_edges:
             named = ", ".join(f"{edge.job} ({edge.status or 'gone'})" for edge in open_edges[:_NAMED])
             more = f" and {len(open_edges) - _NAMED} more" if len(open_edges) > _NAMED else ""
-            what = "a job" if len(open_edges) == 1 else f"{len(open_edges)} of {len(job.dependencies)} jobs"
+            what = "a job" if len(open_edges) == 1 else f"{len(open_edges)} of {counted(len(job.dependencies), 'job')}"
             return Explanation(job, f"It waits for {what} to end: {named}{more}.", facts)
         if job.array is not None:
             counts = job.array.counts
             ended = sum(number for status, number in counts.items() if status.terminal)
             running = counts.get(Status.RUNNING, 0)
             facts |= {"tasks": job.array.size, "ended": ended, "running": running}
-            doing = f"{ended} of {job.array.size} have ended, {running} run now"
+            doing = f"{ended} of {job.array.size:,} ended, {counted(running, 'runs', 'run')} now"
             return Explanation(job, f"It waits for its tasks: {doing}.", facts)
         if job.final and job.workflow is not None:
             workflow = await self._reader.workflow(job.workflow)
@@ -115,7 +116,7 @@ class Explainer:
             facts["held_by"] = "no_worker"
             hint = f"start one: workron worker --queues {job.queue}"
             return Explanation(job, f"{where}, which no worker serves now; {hint}.", facts)
-        what = "one worker serves" if len(serving) == 1 else f"{len(serving)} workers serve"
+        what = counted(len(serving), "worker serves", "workers serve")
         free = f"{idle} of them with free slots" if idle else "all slots taken as of their last heartbeats"
         return Explanation(job, f"{where}, which {what}, {free}.", facts)
 
@@ -179,7 +180,7 @@ class Explainer:
         if not causes or cause is job:
             return Explanation(job, job.error or "It was skipped: what it depends on ended otherwise.", facts)
         between = len(causes) - 1
-        chain = f", with {between} job{'s' * (between > 1)} in between" if between else ""
+        chain = f", with {counted(between, 'job')} in between" if between else ""
         end = f"{cause.status}" + (f" by {_ending(cause)}" if cause.status is Status.FAILED else "")
         again = f"workron retry {cause.id} has it wait again"
         return Explanation(job, f"It was skipped because job {cause.id} ended {end}{chain}; {again}.", facts)
@@ -224,13 +225,13 @@ def _edge(edge: DependencyState) -> dict[str, Any]:
 
 
 def _ahead(number: int, *, exact: bool) -> str:
-    if exact and number < 2:
-        return "One job is ahead of it" if number else "It is the next one"
-    return f"{'' if exact else 'About '}{number} jobs are ahead of it"
+    if exact and not number:
+        return "It is the next one"
+    return f"{'' if exact else 'About '}{counted(number, 'job is', 'jobs are')} ahead of it"
 
 
 def _attempts(job: Job) -> str:
-    return "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+    return counted(job.attempts, "attempt")
 
 
 def _ending(job: Job) -> str:

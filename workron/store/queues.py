@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from workron.amounts import counted
 from workron.errors import Conflict, NotFound
 from workron.models import NoLimit, QueueChange, Rate
 from workron.redis.scripts import Arg, Scripts, UnknownReply
@@ -49,7 +50,7 @@ class Queues:
             case [b"UNKNOWN"]:
                 raise NotFound("queue", queue)
             case [b"HOLDS", number]:
-                raise Conflict(f"queue {queue} has {number} jobs, including ended ones")
+                raise Conflict(f"queue {queue} has {counted(number, 'job')}, including ended ones")
             case [b"FORGOTTEN"]:
                 return
             case reply:

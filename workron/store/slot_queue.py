@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from workron.amounts import counted
 from workron.models import Job
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
@@ -41,7 +42,7 @@ class InLine:
     def sentence(self, queue: str) -> str:
         named = ", ".join(self.ids[:_NAMED])
         more = f" and {self.running - _NAMED} more" if self.running > _NAMED else ""
-        run = f"{self.running} of {self.limit} run: {named}{more}"
+        run = f"{self.running} of {counted(self.limit, 'slot is', 'slots are')} taken: {named}{more}"
         where = "the next one" if self.place == 1 else f"number {self.place}"
         return f"It is held by the concurrency key {self.key}, of which {run}; it is {where} in line in queue {queue}."
 

@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from workron.amounts import counted
 from workron.cli import moments
 from workron.cli.listing import ending
 from workron.cli.render import NO_LIMIT, is_plain, status_style
@@ -186,7 +187,7 @@ class Screen:
         if job["status"] == "blocked":
             names = {each["id"]: parent for parent, each in jobs.items()}
             left = [names[edge["job"]] for edge in job["dependencies"] if edge["status"] != "done"]
-            return Text(f"waits for {left[0] if len(left) == 1 else f'{len(left)} jobs'}", "dim")
+            return Text(f"waits for {left[0] if len(left) == 1 else counted(len(left), 'job')}", "dim")
         return Text("waits for a worker" if job["status"] == "pending" else "", "dim")
 
     def _lease(self, job: JobDoc) -> Text:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from workron.amounts import counted
 from workron.cli import moments
 from workron.cli.demo.screen import Jobs, Screen
 from workron.cli.demo.stack import HEARTBEAT_S, LEASE_S, NAMESPACE, Pause, Stack, running
@@ -198,8 +199,8 @@ class Tour:
         attempts = sum(job["attempts"] for job in jobs.values())
         lost = sum(how == "worker lost" for how in self._screen.history.values())
         failed = attempts - len(jobs) - lost
-        done = f"{len(jobs)} jobs, each done exactly once"
-        return f"{done}; of {attempts} attempts {failed} failed, {lost} lost its worker."
+        done = f"{counted(len(jobs), 'job')}, each done exactly once"
+        return f"{done}; of {counted(attempts, 'attempt')} {failed} failed, {lost} lost its worker."
 
     async def _says(self, job: JobDoc) -> _Attempt:
         """Return what the command of this attempt printed, and show it."""
