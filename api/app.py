@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: routes, gate and error responses."""
+"""The HTTP API as an ASGI application: routes, middleware and error responses."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from api.auth.callers import caller_of
 from api.auth.keyring import Keyring
 from api.context import Context, context_of
 from api.http import pages
-from api.http.gate import Gate
+from api.http.middleware import Middleware
 from api.openapi import DocumentedApi
 from api.routes import (
     actions,
@@ -64,12 +64,12 @@ def create_app(store: "Store", settings: Settings, api_key: str | None) -> Docum
     app.add_route("/openapi.json", pages.openapi, include_in_schema=False)
     for kind_of_error in (WorkronError, RequestValidationError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind_of_error, _answer_error)
-    app.add_middleware(Gate, settings=settings, keyring=keyring, audit=context.audit)
+    app.add_middleware(Middleware, settings=settings, keyring=keyring, audit=context.audit)
     return app
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Return the response to an expected exception; the gate handles all others."""
+    """Return the response to an expected exception; the middleware handles all others."""
     if isinstance(error, StoreUnavailable):
         context_of(request).outages.failed(error)
     if isinstance(error, UniqueConflict):

@@ -1,15 +1,15 @@
--- doctor_rebuild: pause all other scripts that change jobs, and write what the doctor found to be missing or wrong.
+-- doctor_rebuild: lock out all other scripts that change jobs, and write what the doctor found to be missing or wrong.
 -- uses: together
 --
--- `rebuilding` in meta is the token of the rebuild, and `rebuilding_until` is the end of the pause. If a rebuild dies,
+-- `rebuilding` in meta is the token of the rebuild, and `rebuilding_until` is the end of that lock. If a rebuild dies,
 -- the other scripts continue then. Each command that it has written is right by itself.
 --
 -- ARGV[1]  token     of the rebuild
--- ARGV[2]  lease_ms  how long the pause lasts from now on, ms; 0 ends it
+-- ARGV[2]  lease_ms  how long the lock lasts from now on, ms; 0 ends it
 -- ARGV[3..]  commands  number of words, word, … (see lib/together)
 --
--- Returns {"REBUILDING"}, or {"TOO_LATE", until_ms} if nothing was written: another rebuild has the pause until then.
--- until_ms 0: the pause of this rebuild has ended, so what it found may be outdated
+-- Returns {"REBUILDING"}, or {"TOO_LATE", until_ms} if nothing was written: another rebuild has the lock until then.
+-- until_ms 0: the lock of this rebuild has ended, so what it found may be outdated
 
 local token, lease_ms = ARGV[1], tonumber(ARGV[2])
 

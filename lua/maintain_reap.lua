@@ -17,36 +17,36 @@
 -- ARGV[3]  stop_ms   time to stop a command that must end, ms
 -- ARGV[4]  limit     most leases to look at, 1..100
 -- ARGV[5]  excess    share of the used memory that is too much for new work, 0..1; 0: there is room; '': unknown
--- ARGV[6]  seen      highest beat that the caller has seen, 0: none
+-- ARGV[6]  seen      highest pass that the caller has seen, 0: none
 --
--- Returns {"REAPED", undone, beat, requeued, ended, alive, put_off, more, {id, attempt, worker}, …}; undone: number of
--- beats that Redis has lost; beat: number of this pass; more: 1 if leases are left to look at
+-- Returns {"REAPED", undone, passes, requeued, ended, alive, put_off, more, {id, attempt, worker}, …}; undone: number of
+-- passes that Redis has lost; passes: number of this pass; more: 1 if leases are left to look at
 
 local pass_ms, lease_ms, stop_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, excess, seen = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local MOST_LOST = 1000 -- lost workers that stay in the list
 local FORGOTTEN = 100 -- most of them removed in one pass
 
-local last, paused_at, resumed_at, beat, far = unpack(
-  redis.call('HMGET', KEYS[1], 'last_pass', 'paused_at', 'resumed_at', 'beat', 'far'))
-beat, far, last = tonumber(beat or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- the fields may be damaged
-local undone = math.max(seen - beat, 0)
+local last, stalled_at, resumed_at, passes, far = unpack(
+  redis.call('HMGET', KEYS[1], 'last_pass', 'stalled_at', 'resumed_at', 'passes', 'far'))
+passes, far, last = tonumber(passes or '') or 0, tonumber(far or '') or 0, tonumber(last or '') -- the fields may be damaged
+local undone = math.max(seen - passes, 0)
 if undone > 0 then
-  HISTORY.note_rollback('beat', seen, beat)
-  beat = seen
+  HISTORY.note_rollback('passes', seen, passes)
+  passes = seen
 end
-beat = beat + 1
+passes = passes + 1
 if excess and excess > 0 then -- as a number of jobs: this many must go before there is room
   redis.call('HSET', KEYS[1], 'full', int(math.max(1, math.ceil(excess * redis.call('ZCARD', P .. 'jobs')))))
 elseif excess then
   redis.call('HDEL', KEYS[1], 'full')
 end
-redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'beat', int(beat))
+redis.call('HSET', KEYS[1], 'last_pass', NOW_TEXT, 'passes', int(passes))
 if last and NOW - last > math.max(3 * pass_ms, 3000) then
-  paused_at, resumed_at = int(last), NOW_TEXT
-  redis.call('HSET', KEYS[1], 'paused_at', paused_at, 'resumed_at', resumed_at)
+  stalled_at, resumed_at = int(last), NOW_TEXT
+  redis.call('HSET', KEYS[1], 'stalled_at', stalled_at, 'resumed_at', resumed_at)
 end
-paused_at, resumed_at = tonumber(paused_at or ''), tonumber(resumed_at or '')
+stalled_at, resumed_at = tonumber(stalled_at or ''), tonumber(resumed_at or '')
 
 local requeued, ended, alive, put_off = 0, 0, 0, 0
 local taken = {}
@@ -77,10 +77,10 @@ end
 
 -- Return until when an expired lease is put off because no reaper looked while it ran; nil if it is not.
 local function put_off_until(till)
-  if not (paused_at and resumed_at) or resumed_at > NOW or till % 1 ~= 0 then
+  if not (stalled_at and resumed_at) or resumed_at > NOW or till % 1 ~= 0 then
     return nil
   end
-  local later = math.min(math.max(till, paused_at) + resumed_at - paused_at, resumed_at + lease_ms)
+  local later = math.min(math.max(till, stalled_at) + resumed_at - stalled_at, resumed_at + lease_ms)
   return later > NOW and later or nil
 end
 
@@ -193,4 +193,4 @@ local more = look_at_last() or #due == 2 * limit
 flush()
 forget_workers()
 flush()
-return { 'REAPED', undone, beat, requeued, ended, alive, put_off, more and 1 or 0, unpack(taken) }
+return { 'REAPED', undone, passes, requeued, ended, alive, put_off, more and 1 or 0, unpack(taken) }

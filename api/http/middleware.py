@@ -1,6 +1,6 @@
 """The checks before every request: Host, Origin and API key, as plain ASGI.
 
-A request that fails a check goes no further, whatever its method or path. The gate also answers HEAD for routes with
+A request that fails a check goes no further, whatever its method or path. It also answers HEAD for routes with
 GET, turns unhandled exceptions into problem documents, and adds requests to the audit log.
 """
 
@@ -28,7 +28,7 @@ OPEN_PATHS: Final = frozenset({"/", "/docs", "/openapi.json", "/livez", "/readyz
 _CHECKED: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"authorization"})
 
 
-class Gate:
+class Middleware:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring | None, audit: AuditWriter) -> None:

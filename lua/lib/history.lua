@@ -1,6 +1,6 @@
 -- history: detect that Redis has returned to an older state, by a restart or a failover.
 --
--- In meta, `beat` grows with each pass of a reaper and `fence` with each claim. Reapers and workers send the
+-- In meta, `passes` grows with each pass of a reaper and `fence` with each claim. Reapers and workers send the
 -- highest value that they have seen. If Redis has a lower one, it has lost calls that it had answered.
 -- `rolled_back_at` (ms), `rolled_back` (the value seen and the value found) and `rollbacks` (how often) record
 -- that, and the number continues from the value seen.

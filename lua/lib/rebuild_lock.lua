@@ -1,4 +1,4 @@
--- pause: block all changes while a rebuild writes all indexes from the jobs (see doctor_rebuild). The loader puts this
+-- rebuild_lock: block all changes while a rebuild writes all indexes from the jobs (see doctor_rebuild). The loader puts this
 -- part after core in each script, except scripts that may run during a rebuild (see workron/redis/scripts.py).
 
 do

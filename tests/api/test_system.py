@@ -58,14 +58,14 @@ async def test_health_tells_of_a_rollback_and_of_damaged_jobs(
 ) -> None:
     assert (await health(client))["history"] == {"rollbacks": 0, "rolled_back_at": None}
     await store.maintenance.reap()
-    await bench.client.hset(bench.keys.meta, "beat", "0")
+    await bench.client.hset(bench.keys.meta, "passes", "0")
     await store.maintenance.reap()
     await bench.client.sadd(bench.keys.quarantine, "one")
     answer = await health(client)
     assert (answer["history"]["rollbacks"], answer["quarantined"]) == (1, 1)
     told = " ".join(answer["warnings"])
     assert "history was rolled back" in told
-    assert "keys of 1 jobs are damaged" in told
+    assert "keys of 1 job are damaged" in told
 
 
 @pytest.mark.parametrize("bench", ["valkey", "redis"], indirect=True)

@@ -298,5 +298,5 @@ async def test_a_count_that_is_no_number_is_made_anew(bench: Bench) -> None:
 @pytest.mark.damaged
 async def test_a_reaper_reaps_although_what_it_noted_is_damaged(bench: Bench) -> None:
     patient = await Patient(bench).build()
-    await bench.client.hset(bench.keys.meta, mapping={"beat": "x", "pause": "x", "far": "x", "last_pass": "x"})
+    await bench.client.hset(bench.keys.meta, mapping={"passes": "x", "stalled_at": "x", "far": "x", "last_pass": "x"})
     await patient.run_to_the_end()

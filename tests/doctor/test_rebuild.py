@@ -8,23 +8,23 @@ from tests.builders import WORKER, claim, finish, jobs, new_job, submit
 from tests.damaged_namespace import Patient
 from tests.lua_source import SCRIPTS
 from tests.servers import Bench
-from workron.doctor.pause import Pause
+from workron.doctor.rebuild_lock import RebuildLock
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.models import Beat, Status
 from workron.redis.scripts import Script
 from workron.store import Store
 
 
-def pause_of(store: Store, lease_s: float = 60) -> Pause:
-    return Pause(store.doctor._scripts, "somebody", lease_s)
+def lock_of(store: Store, lease_s: float = 60) -> RebuildLock:
+    return RebuildLock(store.doctor._scripts, "somebody", lease_s)
 
 
 async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Bench) -> None:
     patient = await Patient(bench).build()
     store = bench.store()
     (running,) = await claim(store)
-    pause = pause_of(store)
-    await pause.begin()
+    lock = lock_of(store)
+    await lock.acquire()
     store.doctor._connection.budget_s = 0.2  # a call gives up after that
     before = await bench.client.hgetall(bench.keys.queue("default"))
     for call in (
@@ -41,20 +41,20 @@ async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Ben
     assert (await store.job(running.id)).status is Status.RUNNING
     beat = await store.attempts.heartbeat(WORKER, [(running.id, running.fence)])
     assert beat.attempts == {running.fence: Beat.OK}
-    await pause.end()
+    await lock.release()
     store = bench.store()
     assert (await finish(store, running)).status is Status.DONE
     await patient.run_to_the_end()
 
 
-async def test_calls_that_may_not_be_made_twice_wait_for_the_end_of_the_pause(bench: Bench) -> None:
+async def test_calls_that_may_not_be_made_twice_wait_for_the_end_of_a_rebuild(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job())
-    pause = pause_of(store)
-    await pause.begin()
+    lock = lock_of(store)
+    await lock.acquire()
     claiming = asyncio.create_task(claim(store))
     await asyncio.sleep(0.1)
-    await pause.end()
+    await lock.release()
     (claimed,) = await claiming
     await finish(store, claimed)
 
@@ -69,13 +69,13 @@ async def test_a_rebuild_that_died_holds_up_nobody_for_long(bench: Bench) -> Non
     assert await bench.client.hget(bench.keys.meta, "rebuilding") is None
 
 
-async def test_a_rebuild_whose_pause_is_over_writes_nothing(bench: Bench) -> None:
+async def test_a_rebuild_whose_lock_has_expired_writes_nothing(bench: Bench) -> None:
     store = bench.store()
-    pause = pause_of(store)
-    await pause.begin()
+    lock = lock_of(store)
+    await lock.acquire()
     await bench.client.hset(bench.keys.meta, mapping={"rebuilding": "somebody", "rebuilding_until": 1})
     with pytest.raises(StoreBroken, match="run it again"):
-        await pause.write([("SADD", bench.keys.queues, "x")])
+        await lock.write([("SADD", bench.keys.queues, "x")])
     assert not await bench.client.exists(bench.keys.queues)
     await bench.client.delete(bench.keys.meta)
 
@@ -87,14 +87,14 @@ async def test_what_a_rebuild_that_died_has_left_the_next_one_mends(
     patient = await Patient(bench).build()
     for key in (bench.keys.jobs, bench.keys.due, bench.keys.pending("default", 5), bench.keys.queue("default")):
         await bench.client.delete(key)
-    write, left = Pause.write, iter(range(2))
+    write, left = RebuildLock.write, iter(range(2))
 
-    async def die(pause: Pause, commands: list[tuple[str | int, ...]]) -> None:
+    async def die(lock: RebuildLock, commands: list[tuple[str | int, ...]]) -> None:
         if next(left, None) is None:
             raise OSError("killed")
-        await write(pause, commands[:3])
+        await write(lock, commands[:3])
 
-    monkeypatch.setattr(Pause, "write", die)
+    monkeypatch.setattr(RebuildLock, "write", die)
     with pytest.raises(OSError, match="killed"):
         await patient.faults(rebuild=True)
     monkeypatch.undo()

@@ -19,7 +19,7 @@ def names_in(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_each_function_of_a_script_is_used_in_it(name: str) -> None:
-    text = assemble(name, paused=True)
+    text = assemble(name, locked=True)
     used = names_in(text)
     defined = DEFINED.findall(text)
     assert [one for one in defined if used.count(one) < 2 and not one.startswith(FOUND_BY_DATA)] == []
@@ -27,10 +27,10 @@ def test_each_function_of_a_script_is_used_in_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_function_that_a_script_uses_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = assemble(name, paused=True)
+    text = assemble(name, locked=True)
     monkeypatch.setattr(script_source, "_called", lambda parts: {one for part in parts for one in part.functions})
     script_source.forget()
-    whole = assemble(name, paused=True)
+    whole = assemble(name, locked=True)
     script_source.forget()
     left_out = set(DEFINED.findall(whole)) - set(DEFINED.findall(text))
     assert left_out.isdisjoint(names_in(text))
@@ -43,9 +43,9 @@ def test_a_script_as_it_is_sent_takes_no_name_from_outside(name: str) -> None:
 
 
 def test_a_short_script_does_not_make_the_functions_of_long_ones() -> None:
-    text = assemble("queue_limit", paused=True)
+    text = assemble("queue_limit", locked=True)
     assert len(DEFINED.findall(text)) < 5
-    assert len(DEFINED.findall(assemble("attempt_finish", paused=True))) > 100
+    assert len(DEFINED.findall(assemble("attempt_finish", locked=True))) > 100
 
 
 def test_a_name_behind_two_dashes_in_a_string_was_taken_for_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +55,6 @@ def test_a_name_behind_two_dashes_in_a_string_was_taken_for_a_comment(monkeypatc
     }
     monkeypatch.setattr(script_source, "_text", lambda *path: files[path])
     script_source.forget()
-    text = assemble("x", paused=False)
+    text = assemble("x", locked=False)
     script_source.forget()
     assert DEFINED.findall(text) == ["f"]

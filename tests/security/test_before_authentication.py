@@ -10,7 +10,7 @@ import httpx2
 import pytest
 import structlog.testing
 
-from api.http.gate import OPEN_PATHS
+from api.http.middleware import OPEN_PATHS
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES
 from tests.api.live import AUTHORIZATION, Live, running

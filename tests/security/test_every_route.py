@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from api.app import create_app
 from api.auth.callers import ScopedRoute
-from api.http.gate import OPEN_PATHS
+from api.http.middleware import OPEN_PATHS
 from api.openapi import DocumentedApi
 from api.operations import Operations
 from tests.api.every_route import VALUES, every_route

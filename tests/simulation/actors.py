@@ -111,7 +111,7 @@ async def reaper(world: World, process: Process, every_s: float) -> None:
         return found
 
     store.spot_check.look = look_and_tell  # type: ignore[method-assign]
-    world.witnesses.enter(process, lambda: store.maintenance._beat)
+    world.witnesses.enter(process, lambda: store.maintenance._passes)
     await Reaper(store, every_s=every_s).run(asyncio.Event())
 
 

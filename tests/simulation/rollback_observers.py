@@ -8,9 +8,9 @@ from workron.redis.keys import Keys
 
 
 class Witnesses:
-    """The reapers, and the highest beat that each has seen.
+    """The reapers, and the highest pass that each has seen.
 
-    A rollback has to be reported where every reaper has seen a beat that is undone: then whoever makes the next pass
+    A rollback has to be reported where every reaper has seen a pass that is undone: then whoever makes the next pass
     notices. A reaper that starts afterwards has seen nothing; where there is one, nothing is expected.
     """
 
@@ -26,9 +26,9 @@ class Witnesses:
 
     def rolled_back(self) -> None:
         """The server is back with an older state."""
-        beat, self._since_ms = int(self._meta(b"beat")), self._server.now_ms
+        passes, self._since_ms = int(self._meta(b"passes")), self._server.now_ms
         alive = self._alive()
-        self._expected_of = alive if all(self._seen[reaper]() > beat for reaper in alive) else frozenset()
+        self._expected_of = alive if all(self._seen[reaper]() > passes for reaper in alive) else frozenset()
 
     def unreported(self) -> list[str]:
         """Return in words the last rollback, if nobody has told of it although all could."""

@@ -7,7 +7,7 @@ import pytest
 def _arrays_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What there is to do for an array is done at once, however slow the machine, and not left to the next pass."""
     monkeypatch.setattr("workron.store.arrays._IN_A_REQUEST_S", 60)
-    monkeypatch.setattr("workron.store.operations._IN_A_REQUEST_S", 60)
+    monkeypatch.setattr("workron.store.operator_actions._IN_A_REQUEST_S", 60)
 
 
 @pytest.fixture(autouse=True)

@@ -173,7 +173,7 @@ async def test_a_purge_cancels_what_is_ready_to_run(store: Store) -> None:
 async def test_a_queue_without_jobs_is_removed_with_what_was_set_for_it(store: Store) -> None:
     await store.change_queue("default", PAUSED)
     (job_id,) = await submit(store, new_job())
-    with pytest.raises(Conflict, match="has 1 jobs"):
+    with pytest.raises(Conflict, match="has 1 job,"):
         await store.remove_queue("default")
     await store.cancel(job_id)
     with pytest.raises(Conflict):

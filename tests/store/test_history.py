@@ -12,11 +12,11 @@ async def test_a_reaper_that_remembers_more_passes_than_redis_reports_a_rollback
     for _ in range(5):
         assert (await reaper.maintenance.reap()).undone == 0
     assert (await other.health()).rollbacks == 0
-    await bench.client.hset(bench.keys.meta, "beat", "2")  # what a server says that was restored from an older state
+    await bench.client.hset(bench.keys.meta, "passes", "2")  # what a server says that was restored from an older state
     assert (await reaper.maintenance.reap()).undone == 3
     health = await other.health()
     assert (health.rollbacks, health.rolled_back_at_ms is None) == (1, False)
-    assert await bench.client.hget(bench.keys.meta, "rolled_back") == b"beat 5 2"
+    assert await bench.client.hget(bench.keys.meta, "rolled_back") == b"passes 5 2"
     for one in (reaper, other):
         assert (await one.maintenance.reap()).undone == 0
     assert (await other.health()).rollbacks == 1
@@ -51,7 +51,7 @@ async def test_one_rollback_that_several_notice_is_counted_once(bench: Bench) ->
         await reaper.maintenance.reap()
     await submit(reapers[0], new_job(), new_job())
     (claimed,) = await claim(reapers[0])
-    await bench.client.hset(bench.keys.meta, mapping={"beat": "0", "fence": str(claimed.fence - 1)})
+    await bench.client.hset(bench.keys.meta, mapping={"passes": "0", "fence": str(claimed.fence - 1)})
     for reaper in reversed(reapers):
         await reaper.maintenance.reap()
     await claim(reapers[0])

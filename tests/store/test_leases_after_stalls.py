@@ -46,7 +46,7 @@ async def lease_of(bench: Bench, job_id: str) -> float:
 
 
 async def pause_of(bench: Bench) -> tuple[int, int]:
-    since, until = await bench.client.hmget(bench.keys.meta, "paused_at", "resumed_at")
+    since, until = await bench.client.hmget(bench.keys.meta, "stalled_at", "resumed_at")
     return int(since), int(until)
 
 
@@ -127,7 +127,7 @@ async def test_a_time_in_which_nobody_looked_that_lies_ahead_is_not_believed(ben
     await lost_claims(bench, store, 1_000)
     now = await now_ms(bench)
     await bench.client.hset(
-        bench.keys.meta, mapping={"paused_at": now, "resumed_at": now + DAY_MS, "last_pass": now + DAY_MS}
+        bench.keys.meta, mapping={"stalled_at": now, "resumed_at": now + DAY_MS, "last_pass": now + DAY_MS}
     )
     reaped = await store.maintenance.reap()
     assert (reaped.put_off, reaped.requeued) == (0, 1)

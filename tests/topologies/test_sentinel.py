@@ -124,7 +124,7 @@ async def test_a_primary_that_no_replica_hears_of_accepts_jobs_that_are_gone_aft
     assert (passes, (await store.maintenance.reap()).undone) == ([0, 0, 0], 3)
     assert (await store.health()).rollbacks == 1
     report = await store.doctor.examine()
-    assert (report.rollbacks, report.rolled_back, report.faults) == (1, "beat 3 0", ())
+    assert (report.rollbacks, report.rolled_back, report.faults) == (1, "passes 3 0", ())
 
 
 @safe_failover

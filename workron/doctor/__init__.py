@@ -1,4 +1,4 @@
-"""Finds damage in Redis on a running system, and repairs it from the hashes of jobs during a pause."""
+"""Finds damage in Redis on a running system, and repairs it from the hashes of jobs, under a lock."""
 
 from workron.doctor.doctor import Doctor, Report
 from workron.doctor.faults import KINDS, Fault, Kind

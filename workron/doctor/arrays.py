@@ -74,10 +74,10 @@ class Stock:
         return number_of(self.said.get(field, "0")) or 0
 
     async def faults(self, tasks: Mapping[str, int], reader: Reader) -> list[Fault]:
-        """Return the faults of the counts per status. Without a pause, only unfinished tasks are compared."""
+        """Return the faults of the counts per status. Without a rebuild, only unfinished tasks are compared."""
         wrong = ", ".join(self._wrong(tasks))
         mend: list[Ask] = []
-        if reader.pause is not None:
+        if reader.lock is not None:
             last = await self._last_task(reader) if self._needs_last(tasks) else None
             key = self._keys.array(self._array)
             for field, right in self._rewritten(Counter(tasks), last).items():

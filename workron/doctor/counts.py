@@ -21,20 +21,20 @@ _WORKFLOW: Final = ("size", "final", "stop_at", "stopped", "stopped_by", *STATUS
 
 
 class Counts:
-    """Compares counts with a tally. During a pause, it also compares counts of ended jobs."""
+    """Compares counts with a tally. During a rebuild, it also compares counts of ended jobs."""
 
     def __init__(self, keys: Keys, tally: Tally, reader: Reader) -> None:
         self._keys = keys
         self._tally = tally
         self._reader = reader
-        self._paused = reader.pause is not None
+        self._locked = reader.lock is not None
         self._reserved: Counter[str] = Counter()
         """Queue → tasks of arrays that are not created yet; complete when all arrays were checked."""
         self._arrays = 0
 
     async def queue(self, name: str) -> list[Fault]:
         keys, fields, about = self._keys, (*STATUSES, "reserved", "held"), f"queue:{name}"
-        asked: Ask = ("ZRANGE", keys.concurrency_keys(name), 0, -1 if self._paused else _MANY)
+        asked: Ask = ("ZRANGE", keys.concurrency_keys(name), 0, -1 if self._locked else _MANY)
         [lines] = await self._reader.read([asked])
         answers = await self._moment([
             ("HMGET", keys.queue(name), *fields),
@@ -47,9 +47,9 @@ class Counts:
         again, *held = answers[2 + len(INDEXED) :]
         right = {status: self._tally.counted[about, status] for status in LIVE}
         right |= {status: card or 0 for status, card in zip(INDEXED, cards, strict=True) if status in TERMINAL}
-        if again == lines and (self._paused or len(lines or ()) <= _MANY):
+        if again == lines and (self._locked or len(lines or ()) <= _MANY):
             right["held"] = sum(one or 0 for one in held)
-        if not batches and (self._paused or not self._arrays):
+        if not batches and (self._locked or not self._arrays):
             right["reserved"] = self._reserved[name]
         return list(_differences(about, keys.queue(name), row_of(fields, said), right))
 
@@ -112,7 +112,7 @@ class Counts:
         if not stock.known:
             return []
         tasks = {state: self._tally.counted[about, state] for state in LIVE}
-        if self._paused:
+        if self._locked:
             tasks |= {state: self._tally.ended[about, state] for state in TERMINAL}
         found = await stock.faults(tasks, self._reader) or await stock.stuck(self._moment)
         self._arrays += stock.head["status"] not in TERMINAL
@@ -123,8 +123,8 @@ class Counts:
     async def totals(self) -> list[Fault]:
         """Compare the number of waiting jobs in all queues together, if there is no other fault."""
         keys = self._keys
-        [queues] = await self._reader.read([("ZRANGE", keys.queues, 0, -1 if self._paused else _MOST_QUEUES)])
-        if len(queues or ()) > _MOST_QUEUES and not self._paused:
+        [queues] = await self._reader.read([("ZRANGE", keys.queues, 0, -1 if self._locked else _MOST_QUEUES)])
+        if len(queues or ()) > _MOST_QUEUES and not self._locked:
             return []
         fields = ("pending", "scheduled", "blocked", "reserved")
         said, batches, *counts = await self._moment([
@@ -138,8 +138,8 @@ class Counts:
         return list(_differences("meta", keys.meta, row_of(["waiting"], [said]), {"waiting": waiting}))
 
     async def _moment(self, commands: Sequence[Ask]) -> list[Any]:
-        """Run commands at the moment of the tally; during a pause, at any moment."""
-        return await (self._reader.read(commands) if self._paused else self._tally.at_once(commands))
+        """Run commands at the moment of the tally; during a rebuild, at any moment."""
+        return await (self._reader.read(commands) if self._locked else self._tally.at_once(commands))
 
 
 def _is_stop(said: Row) -> bool:

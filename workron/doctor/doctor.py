@@ -10,9 +10,9 @@ from typing import Final
 from workron import ids
 from workron.doctor.counts import Counts
 from workron.doctor.faults import Fault, text_of
-from workron.doctor.pause import Pause
 from workron.doctor.places import Place
 from workron.doctor.reading import Reader
+from workron.doctor.rebuild_lock import RebuildLock
 from workron.doctor.tally import EventsLost, Tally
 from workron.doctor.walk import Walk
 from workron.errors import InvalidRequest, StoreBroken
@@ -25,7 +25,7 @@ from workron.schedules.plan import times_of
 _TRIES: Final = 5
 _ROUNDS: Final = 8
 _LEASE_S: Final = 60.0
-"""Duration of the pause after the last write of a rebuild that died."""
+"""Duration of the lock after the last write of a rebuild that died."""
 _HIDE_JOBS: Final = frozenset({"missing", "wrong-type", "damaged"})
 """With one of these faults, jobs may be missing from the tally, so counts are not compared."""
 
@@ -58,7 +58,7 @@ class Doctor:
         self._read_schedule = read_schedule
 
     async def examine(self, *, rebuild: bool = False) -> Report:
-        """Check everything. `rebuild`: first pause all other calls, and write what is missing or wrong."""
+        """Check everything. `rebuild`: first lock out all other calls, and write what is missing or wrong."""
         began_s = time.monotonic()
         mended = await self._rebuild() if rebuild else []
         walk, uncounted = await self._look(Reader(self._connection, self._keys, self._scripts))
@@ -80,18 +80,18 @@ class Doctor:
 
         Each command is correct on its own, so after a rebuild that died, the next one does the rest.
         """
-        pause = Pause(self._scripts, ids.new_id(), _LEASE_S)
+        lock = RebuildLock(self._scripts, ids.new_id(), _LEASE_S)
         mended: list[Fault] = []
-        await pause.begin()
+        await lock.acquire()
         try:
             for _ in range(_ROUNDS):
-                walk, _ = await self._look(Reader(self._connection, self._keys, self._scripts, pause))
+                walk, _ = await self._look(Reader(self._connection, self._keys, self._scripts, lock))
                 now = [replace(one, mended=True) for one in walk.found if not one.kind.by_hand]
                 mended += now
                 if not now:
                     break
         finally:
-            await pause.end()
+            await lock.release()
         return mended
 
     async def _rollbacks(self) -> tuple[int, str]:

@@ -36,7 +36,7 @@ KINDS: Final = {
 class Fault:
     """A fault: its kind (a key of KINDS), the object concerned, and what exactly was found.
 
-    `mend`: commands that repair it during a pause.
+    `mend`: commands that repair it during a rebuild.
     """
 
     code: str

@@ -12,7 +12,7 @@ from itertools import islice, repeat
 from typing import Any, Final
 
 from workron.doctor.faults import Ask, Fault, text_of
-from workron.doctor.pause import Pause, flat, packed, pages
+from workron.doctor.rebuild_lock import RebuildLock, flat, packed, pages
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
@@ -64,13 +64,13 @@ class _Long:
 
 
 class Reader:
-    """Runs checks. During a pause, faults are not read a second time, and are repaired."""
+    """Runs checks. During a rebuild, faults are not read a second time, and are repaired."""
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, pause: Pause | None = None) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, lock: RebuildLock | None = None) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
-        self.pause = pause
+        self.lock = lock
         self._seen: Seen | None = None
         self._long: dict[str, int] = {}
         """Long list → how often it was read."""
@@ -88,15 +88,15 @@ class Reader:
                     if wanted is not None:
                         still.append((make, check, wanted))
                     elif ended:
-                        looked += ended if self.pause else await self._confirm(make)
+                        looked += ended if self.lock else await self._confirm(make)
                 found += await self.mended(looked)
                 running = still
         return found
 
     async def mended(self, found: list[Fault]) -> list[Fault]:
-        """Repair the faults if there is a pause; return them."""
-        if self.pause is not None and found:
-            await self.pause.write([command for one in found for command in one.mend])
+        """Repair the faults during a rebuild; return them."""
+        if self.lock is not None and found:
+            await self.lock.write([command for one in found for command in one.mend])
         return found
 
     async def read(self, commands: Sequence[Ask]) -> list[Any]:
@@ -144,8 +144,8 @@ class Reader:
                 return
 
     async def _run(self, commands: Sequence[Ask]) -> list[Any]:
-        if self.pause is not None:
-            await self.pause.go_on()
+        if self.lock is not None:
+            await self.lock.renew()
         answers: list[Any] = []
         for page in pages(commands, _PAGE):
             answers += await self._connection.each([packed(command) for command in page])

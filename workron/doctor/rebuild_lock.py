@@ -1,4 +1,4 @@
-"""Pauses all other calls that change something, during a rebuild (`lua/doctor_rebuild.lua`, `lua/lib/pause.lua`)."""
+"""The lock of a rebuild: Redis refuses all other calls that change something (`lua/lib/rebuild_lock.lua`)."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -16,8 +16,8 @@ _WRITES: Final = 200
 _NOTHING: Final[Ask] = ("TIME",)
 
 
-class Pause:
-    """A pause that lasts `lease_s`, unless the rebuild renews it."""
+class RebuildLock:
+    """A lock that lasts `lease_s`, unless the rebuild renews it."""
 
     def __init__(self, scripts: Scripts, token: str, lease_s: float) -> None:
         self._scripts = scripts
@@ -25,11 +25,11 @@ class Pause:
         self._lease_s = lease_s
         self._held_at_s = 0.0
 
-    async def begin(self) -> None:
+    async def acquire(self) -> None:
         await self._call(self._lease_s, ())
 
-    async def go_on(self) -> None:
-        """Renew the pause if it is time."""
+    async def renew(self) -> None:
+        """Renew the lock if it is time."""
         if time.monotonic() - self._held_at_s > self._lease_s / 6:
             await self._call(self._lease_s, [_NOTHING])
 
@@ -37,7 +37,7 @@ class Pause:
         for page in pages(commands, _WRITES):
             await self._call(self._lease_s, page)
 
-    async def end(self) -> None:
+    async def release(self) -> None:
         await self._call(0, ())
 
     async def _call(self, lease_s: float, commands: Iterable[Ask]) -> None:

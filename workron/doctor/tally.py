@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from workron.doctor.faults import Ask, text_of
-from workron.doctor.pause import flat
 from workron.doctor.places import LIVE, STATUSES
+from workron.doctor.rebuild_lock import flat
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.scripts import Scripts, UnknownReply

@@ -82,7 +82,7 @@ class Walk:
         blocked, self.checks.blocked = self.checks.blocked, {}
         few: list[Maker] = []
         for job, number in blocked.items():
-            size = _EVERYTHING if self._reader.pause else SLICE
+            size = _EVERYTHING if self._reader.lock else SLICE
             slices: list[Maker] = [partial(edges, self._keys, job, at, size) for at in range(0, number, size)]
             if number <= SLICE:
                 few += slices

@@ -69,10 +69,13 @@ def _part(*path: str) -> _Part:
 
 
 @functools.cache
-def assemble(name: str, *, paused: bool) -> str:
-    """Return the text of `lua/<name>.lua` behind its parts: core first, then `pause` if the script may be `paused`."""
+def assemble(name: str, *, locked: bool) -> str:
+    """Return the text of `lua/<name>.lua` behind its parts, core first.
+
+    `locked`: a rebuild refuses it, by the part `rebuild_lock`.
+    """
     parts: dict[str, _Part] = {}
-    for always in ("core", "pause") if paused else ("core",):
+    for always in ("core", "rebuild_lock") if locked else ("core",):
         parts[always] = _part("lib", f"{always}.lua")
     body = _part(f"{name}.lua")
     _add_parts(parts, body)

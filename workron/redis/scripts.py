@@ -30,7 +30,7 @@ _NEVER_REFUSED: Final = frozenset(
      "workflow_cancel"}
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
-_NEVER_PAUSED: Final = frozenset(
+_NEVER_LOCKED: Final = frozenset(
     {"attempt_heartbeat", "job_parents", "doctor_survey", "doctor_rebuild", "job_show", "job_output"}
 )
 """Allowed during a `workron doctor --rebuild`: they read, or renew leases."""
@@ -49,7 +49,7 @@ class Script:
 
         `shebang`: begin with `#!lua`, by which real servers check keys and memory; fakeredis can't parse it.
         """
-        text = assemble(name, paused=name not in _NEVER_PAUSED)
+        text = assemble(name, locked=name not in _NEVER_LOCKED)
         first = "#!lua flags=allow-oom\n" if name in _NEVER_REFUSED else "#!lua\n"
         source = ((first if shebang else "") + text).encode()
         return cls(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())

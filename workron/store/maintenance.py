@@ -71,7 +71,7 @@ class Maintenance:
         self._submitter = submitter
         self._arrays = arrays
         self._policy = policy
-        self._beat = 0
+        self._passes = 0
         self._pending = Round(connection, keys.pending_queues)
         self._sweeper = Sweeper(connection, keys, scripts, reader, policy)
         self._tidied_to = 0
@@ -92,10 +92,10 @@ class Maintenance:
         self.is_full = bool(too_much)
         policy = self._policy
         word = "" if too_much is None else f"{too_much:.6f}"
-        seen = self._beat
+        seen = self._passes
         match await self._scripts.maintain_reap(policy.pass_ms, policy.lease_ms, policy.stop_ms, LEASES, word, seen):
-            case [b"REAPED", undone, beat, requeued, ended, alive, put_off, more, *taken]:
-                self._beat = beat
+            case [b"REAPED", undone, passes, requeued, ended, alive, put_off, more, *taken]:
+                self._passes = passes
                 lost = tuple(Lost(job.decode(), attempt, worker.decode()) for job, attempt, worker in taken)
                 return Reaped(requeued, ended, alive, put_off, bool(more), undone=undone, lost=lost)
             case reply:

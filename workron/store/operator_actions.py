@@ -13,7 +13,7 @@ from workron.store.maintenance import Maintenance
 _IN_A_REQUEST_S: Final = 0.2
 
 
-class Operations:
+class OperatorActions:
     """The transitions requested by users."""
 
     def __init__(self, scripts: Scripts, arrays: Arrays, maintenance: Maintenance) -> None:

@@ -56,7 +56,7 @@ from workron.store.encode import new_workflow
 from workron.store.explain import Explainer, Explanation
 from workron.store.listing import Listing
 from workron.store.maintenance import Maintenance
-from workron.store.operations import Operations
+from workron.store.operator_actions import OperatorActions
 from workron.store.outputs import Outputs
 from workron.store.policy import Policy
 from workron.store.queues import Queues
@@ -110,7 +110,7 @@ class Store:
         self.maintenance: Final = Maintenance(*about, self._reader, self.submitter, self._arrays, self.policy)
         self.doctor: Final = Doctor(*about, self.schedules.look)
         self.spot_check: Final = SpotCheck(*about)
-        self._operations = Operations(self.scripts, self._arrays, self.maintenance)
+        self._operator_actions = OperatorActions(self.scripts, self._arrays, self.maintenance)
 
     @classmethod
     def connect(cls, settings: Settings) -> Self:
@@ -195,7 +195,7 @@ class Store:
         """Cancel jobs that are ready to run in a queue; return their number, and whether others are left."""
         cancelled, more = await self._queues.purge(queue, within_s)
         if cancelled:
-            await self._operations.propagate_quietly()
+            await self._operator_actions.propagate_quietly()
         return cancelled, more
 
     async def remove_queue(self, queue: str) -> None:
@@ -239,22 +239,22 @@ class Store:
     # --- operator actions ---------------------------------------------------------------------------------------------
 
     async def cancel(self, job_id: str, run: int | None = None, *, cascade: bool = False) -> Cancelled:
-        return await self._operations.cancel(job_id, run, cascade=cascade)
+        return await self._operator_actions.cancel(job_id, run, cascade=cascade)
 
     async def retry(self, job_id: str, run: int | None = None) -> None:
-        await self._operations.retry(job_id, run)
+        await self._operator_actions.retry(job_id, run)
 
     async def cancel_workflow(self, workflow: str) -> None:
-        await self._operations.cancel_workflow(workflow)
+        await self._operator_actions.cancel_workflow(workflow)
 
     async def delete(self, job_id: str) -> None:
-        await self._operations.delete(job_id)
+        await self._operator_actions.delete(job_id)
 
     async def cancel_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        return await self._operations.cancel_tasks(await self.job(job_id), indexes)
+        return await self._operator_actions.cancel_tasks(await self.job(job_id), indexes)
 
     async def retry_tasks(self, job_id: str, indexes: Sequence[int]) -> dict[str, int]:
-        return await self._operations.retry_tasks(await self.job(job_id), indexes)
+        return await self._operator_actions.retry_tasks(await self.job(job_id), indexes)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
