@@ -12,6 +12,7 @@ import httpx2
 
 from api.openapi import DocumentedApi
 from api.server import bind, serve
+from tests.plain_http import NO_AUTHORITIES
 from tests.ports import free_port
 from workron.runtime.signals import StopSignals
 
@@ -56,7 +57,7 @@ async def running(app: DocumentedApi) -> AsyncIterator[Live]:
         signals = StopSignals()
         serving = asyncio.create_task(serve(app, app.state.context.stopping, listener, signals))
         url = f"http://127.0.0.1:{port}"
-        async with httpx2.AsyncClient(base_url=url, headers=AUTHORIZATION, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=url, headers=AUTHORIZATION, timeout=30, verify=NO_AUTHORITIES) as client:
             yield Live(port, client, signals, serving)
         signals.stop()
         await serving

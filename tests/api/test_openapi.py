@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import httpx2
@@ -26,6 +26,7 @@ from tests.api.live import AUTHORIZATION, KEY, START, environment
 from tests.budget import budget
 from tests.builders import WORKER
 from tests.patience import Patience
+from tests.plain_http import NO_AUTHORITIES
 from workron.models.actions import Verb
 from workron.settings import Settings
 from workron.store import Store
@@ -70,7 +71,7 @@ def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None
     patience = Patience(60)
     while process.poll() is None and not patience.is_over:
         try:
-            httpx2.get(f"{url}/livez")
+            httpx2.get(f"{url}/livez", verify=NO_AUTHORITIES)
         except httpx2.TransportError:
             time.sleep(0.05)  # it starts: there is nothing yet to wait on; at most 60 s
         else:
@@ -79,25 +80,35 @@ def _wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]") -> None
 
 
 @pytest.fixture(scope="module")
-def known(server: str) -> dict[str, str]:
+def client(server: str) -> Iterator[httpx2.Client]:
+    """One for all requests that the tests send by themselves: a client and its connection cost more than a request."""
+    with httpx2.Client(base_url=server, headers=AUTHORIZATION, verify=NO_AUTHORITIES) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def known(client: httpx2.Client) -> dict[str, str]:
     """Ids of what exists: a workflow and its job, which has ended, so that waiting for it and following it end too."""
-    with httpx2.Client(base_url=server, headers=AUTHORIZATION) as client:
-        workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
-        job_id = workflow["jobs"][0]["id"]
-        client.post(f"/jobs/{job_id}/cancel").raise_for_status()
-        action = client.post("/jobs/actions", json={"action": "retry", "filter": {}, "dry_run": True}).json()
+    workflow = client.post("/workflows", json={"jobs": [{"name": "a", "command": "true"}]}).json()
+    job_id = workflow["jobs"][0]["id"]
+    client.post(f"/jobs/{job_id}/cancel").raise_for_status()
+    action = client.post("/jobs/actions", json={"action": "retry", "filter": {}, "dry_run": True}).json()
     known = {"workflow_id": workflow["id"], "job_id": job_id, "worker_id": WORKER.id, "queue": "limited"}
     return known | {"action_id": action["id"], "schedule": "nightly", "key_id": NO_KEY}
 
 
-async def beat(url: str) -> None:
-    """Make the worker known, which the operation before may have forgotten."""
-    async with Store.connect(Settings(redis=SecretStr(url), namespace=NAMESPACE)) as store:
-        await store.attempts.heartbeat(WORKER, [])
+@pytest.fixture(scope="module")
+def beat(valkey_url: str) -> Iterator[Callable[[], None]]:
+    """Makes the worker known, which the operation before may have forgotten."""
+    with asyncio.Runner() as runner:
+        connecting = Store.connect(Settings(redis=SecretStr(valkey_url), namespace=NAMESPACE))
+        store = runner.run(connecting.__aenter__())
+        yield lambda: runner.run(store.attempts.heartbeat(WORKER, []))
+        runner.run(connecting.__aexit__(None, None, None))
 
 
-def test_the_running_server_hands_out_this_document(server: str) -> None:
-    assert httpx2.get(f"{server}/openapi.json").json() == DOCUMENT
+def test_the_running_server_hands_out_this_document(client: httpx2.Client) -> None:
+    assert client.get("/openapi.json").json() == DOCUMENT
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation["operationId"])
@@ -228,11 +239,10 @@ def is_a_wait(value: Any, *, in_body: bool) -> bool:
     return True
 
 
-def finished_job(server: str) -> str:
+def finished_job(client: httpx2.Client) -> str:
     """A job that may be deleted: the others are still needed."""
-    with httpx2.Client(base_url=server, headers=AUTHORIZATION) as client:
-        job_id: str = client.post("/jobs", json={"command": "true"}).json()["id"]
-        client.post(f"/jobs/{job_id}/cancel").raise_for_status()
+    job_id: str = client.post("/jobs", json={"command": "true"}).json()["id"]
+    client.post(f"/jobs/{job_id}/cancel").raise_for_status()
     return job_id
 
 
@@ -250,20 +260,20 @@ def do_not_wait(case: schemathesis.Case) -> None:
     max_examples=budget(5, 15), deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 def test_every_operation_answers_as_documented(
-    case: schemathesis.Case, server: str, known: dict[str, str], valkey_url: str
+    case: schemathesis.Case, server: str, client: httpx2.Client, known: dict[str, str], beat: Callable[[], None]
 ) -> None:
     if "{worker_id}" in case.path:
-        asyncio.run(beat(valkey_url))
+        beat()
     if case.path_parameters and not (case.meta and case.meta.is_negative_at(ParameterLocation.PATH)):
         case.path_parameters = {name: known[name] for name in case.path_parameters}
     if "{schedule}" in case.path:
         work = {"cron": "@yearly", "job": {"command": "true"}}
-        httpx2.put(f"{server}/schedules/{known['schedule']}", json=work, headers=AUTHORIZATION)
+        client.put(f"/schedules/{known['schedule']}", json=work)
     operation = case.operation.definition.raw["operationId"]
     if operation == "delete_job" and case.path_parameters == {"job_id": known["job_id"]}:
-        case.path_parameters = {"job_id": finished_job(server)}
+        case.path_parameters = {"job_id": finished_job(client)}
     if operation == "retry_job":
-        httpx2.post(f"{server}/jobs/{known['job_id']}/cancel", headers=AUTHORIZATION)
+        client.post(f"/jobs/{known['job_id']}/cancel")
     if operation in {"next_job", "claim_jobs", "list_cancels"}:
         do_not_wait(case)
     case.call_and_validate(
@@ -273,4 +283,4 @@ def test_every_operation_answers_as_documented(
         timeout=30,
     )
     if operation == "retry_job":
-        httpx2.post(f"{server}/jobs/{known['job_id']}/cancel", headers=AUTHORIZATION)
+        client.post(f"/jobs/{known['job_id']}/cancel")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.live import AUTHORIZATION, KEY, START, environment
 from tests.patience import Patience
+from tests.plain_http import NO_AUTHORITIES
 
 pytestmark = pytest.mark.chaos
 LEASE = {"WORKRON_LEASE": "6", "WORKRON_RETRY_DELAY": "0.05"}
@@ -26,7 +27,7 @@ class Api:
         self.port, self._env = environment(redis, namespace, folder)
         self._folder = folder
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx2.Client(base_url=self.url, headers=AUTHORIZATION, timeout=30)
+        self.client = httpx2.Client(base_url=self.url, headers=AUTHORIZATION, timeout=30, verify=NO_AUTHORITIES)
         self.process = self.start()
 
     def start(self) -> "subprocess.Popen[bytes]":

@@ -15,6 +15,7 @@ import httpx2
 
 from tests.local.probe import command_line, wait_for
 from tests.local_stack import READY_S, ROOT, STOP_S, environment
+from tests.plain_http import NO_AUTHORITIES
 
 MARKS = {
     "server": b"valkey-server",
@@ -59,7 +60,11 @@ class Up:
         self.redis_url = instance["redis"]
         key = Path(instance["key_file"]).read_text().strip()
         self.http = httpx2.Client(
-            base_url=instance["url"], headers={"authorization": f"Bearer {key}"}, timeout=30, trust_env=False
+            base_url=instance["url"],
+            headers={"authorization": f"Bearer {key}"},
+            timeout=30,
+            trust_env=False,
+            verify=NO_AUTHORITIES,
         )
 
     def _announced(self) -> list[dict[str, Any]]:
