@@ -113,7 +113,7 @@ async def test_an_order_that_makes_no_sense_is_refused(
     assert response.json()["errors"][0]["loc"] == place
 
 
-async def test_the_filter_must_be_said(client: httpx2.AsyncClient) -> None:
+async def test_the_filter_is_required(client: httpx2.AsyncClient) -> None:
     assert (await client.post("/jobs/actions", json={"action": "cancel"})).status_code == 422
 
 

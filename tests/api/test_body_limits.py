@@ -111,7 +111,7 @@ async def test_a_lone_surrogate_or_a_nul_is_refused(client: httpx2.AsyncClient) 
         assert (await client.post("/jobs", content=raw, headers=JSON)).status_code == 422
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(live: Live) -> None:
+async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_no_other(live: Live) -> None:
     body = json.dumps({"command": "x" * 1000}).encode()
     head = f"POST /jobs HTTP/1.1\r\nhost: localhost\r\nauthorization: {AUTHORIZATION['authorization']}\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"

@@ -25,7 +25,7 @@ async def asked(server: Asked, worker: str = "w1", wait: float = 30) -> list[dic
     return data
 
 
-async def test_a_cancel_is_told_at_once_to_the_worker_that_has_the_job(servers: Servers, wait_until: WaitUntil) -> None:
+async def test_a_cancel_reaches_the_worker_that_has_the_job_at_once(servers: Servers, wait_until: WaitUntil) -> None:
     await servers.submit(2)
     async with servers.server() as server:
         (mine,), (_,) = await server.claim("w1"), await server.claim("w2")
@@ -51,7 +51,7 @@ async def test_a_cancel_between_two_questions_is_kept(servers: Servers, wait_unt
         assert await asked(server, wait=0) == []
 
 
-async def test_who_does_not_ask_again_is_forgotten(
+async def test_a_worker_that_does_not_ask_again_is_forgotten(
     servers: Servers, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.worker_calls.cancels._KEPT_S", 0.1)

@@ -98,7 +98,9 @@ async def test_jobs_of_many_parked_workers_go_to_different_ones(servers: Servers
         assert sorted(claim["id"] for (claim,) in claims) == sorted(ids)
 
 
-async def test_more_jobs_than_one_script_hands_out_reach_all_who_wait(servers: Servers, wait_until: WaitUntil) -> None:
+async def test_more_jobs_than_one_script_returns_reach_all_waiting_workers(
+    servers: Servers, wait_until: WaitUntil
+) -> None:
     async with servers.server() as server:
         claiming = [server.claiming(f"w{number}", wait=30, limit=10) for number in range(6)]
 
@@ -191,7 +193,7 @@ async def test_a_request_repeated_at_another_server_is_answered_there(servers: S
         assert [claim["id"] for claim in await asyncio.wait_for(second, 3)] == [job_id]
 
 
-async def test_who_hangs_up_after_repeating_elsewhere_takes_nothing_from_there(
+async def test_a_client_that_hangs_up_after_repeating_elsewhere_takes_nothing_from_there(
     servers: Servers, wait_until: WaitUntil
 ) -> None:
     async with servers.server() as one, servers.server() as two:
@@ -273,7 +275,7 @@ async def test_head_claims_nothing(client: httpx2.AsyncClient, store: Store) -> 
     assert (await store.job(job_id)).status is Status.PENDING
 
 
-async def test_who_claims_with_begins_says_when_a_suspect_begins(servers: Servers) -> None:
+async def test_a_worker_that_claims_with_begins_reports_the_start_of_a_poison_job(servers: Servers) -> None:
     (job_id,) = await servers.submit()
     key = servers.bench.keys.job(job_id)
     await servers.bench.client.hset(key, "losses", "2")

@@ -10,5 +10,5 @@ async def test_a_job_is_explained_in_a_sentence(client: httpx2.AsyncClient) -> N
     assert (explained["id"], explained["status"], explained["facts"]["workers"]) == (job["id"], "pending", 0)
 
 
-async def test_nobody_can_explain_what_is_not_there(client: httpx2.AsyncClient) -> None:
+async def test_an_unknown_job_has_no_explanation(client: httpx2.AsyncClient) -> None:
     assert (await client.get(f"/jobs/{'0' * 22}/explain")).status_code == 404

@@ -62,7 +62,7 @@ async def test_a_list_was_made_to_its_end_for_clients_that_had_gone(
     assert endless.asked == 1
 
 
-async def test_who_stays_gets_the_answer(live: Live, store: Store) -> None:
+async def test_a_client_that_stays_gets_the_answer(live: Live, store: Store) -> None:
     assert (await live.client.get("/jobs")).json() == {"data": [], "next_cursor": None}
     assert (await live.client.get("/jobs", params={"cursor": "zz"})).status_code == 422
     assert (await live.client.get(f"/jobs/{JOB}")).status_code == 404

@@ -36,7 +36,7 @@ def test_any_acyclic_graph_gets_an_order_with_every_parent_before_its_children()
         assert all(place[parent] < place[node] for node in range(count) for parent in parents[node])
 
 
-def test_a_cycle_is_refused_with_its_members_and_nobody_else() -> None:
+def test_a_cycle_is_refused_with_its_members_and_no_other_job() -> None:
     parents = [[], [0, 3], [1], [2], [3]]
     with pytest.raises(DependencyCycle) as caught:
         topological_order(parents, labels(5))

@@ -42,7 +42,7 @@ def test_the_names_in_allowed_hosts_are_allowed() -> None:
     assert not hosts.allows("sub.jobs.example")
 
 
-def test_who_listens_on_all_addresses_is_reached_by_address_but_not_by_any_name() -> None:
+def test_an_api_on_all_addresses_is_reached_by_address_but_not_by_any_name() -> None:
     hosts = HostList(Settings(host="0.0.0.0"))  # noqa: S104 - nothing is bound
     assert hosts.allows("192.168.0.7:8080")
     assert hosts.allows("[fd00::7]:8080")

@@ -161,7 +161,7 @@ async def test_a_worker_asks_for_a_wait(client: httpx2.AsyncClient, store: Store
     assert got.attempt == 2
 
 
-async def test_a_result_that_can_not_be_kept_is_refused_and_the_lease_stays(
+async def test_a_result_that_cannot_be_kept_is_refused_and_the_lease_stays(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     job_id = (await submit(client))["id"]

@@ -85,7 +85,7 @@ FAULTS: list[tuple[type[BaseModel], bytes]] = [
 
 
 @pytest.mark.parametrize(("model", "raw"), FAULTS)
-def test_a_fault_is_told_with_its_place(model: type[BaseModel], raw: bytes) -> None:
+def test_a_fault_is_reported_with_its_place(model: type[BaseModel], raw: bytes) -> None:
     with pytest.raises(InvalidFields) as expected:
         body.parse(model, raw)
     with pytest.raises(InvalidFields) as told:
@@ -168,7 +168,7 @@ def test_a_list_in_pieces_is_the_list() -> None:
 
 
 @pytest.mark.parametrize("bench", ["fake"], indirect=True)
-async def test_a_large_submission_is_worked_on_beside_the_event_loop(
+async def test_a_large_submission_is_parsed_outside_the_event_loop(
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: dict[str, tuple[bool, bool]] = {}

@@ -125,7 +125,7 @@ def test_the_document_describes_every_body_that_it_refers_to() -> None:
     assert named - set(DOCUMENT["components"]["schemas"]) == set()
 
 
-def test_operations_of_queues_were_tagged_as_those_of_the_system() -> None:
+def test_operations_of_queues_were_tagged_system() -> None:
     tags = {
         (path.split("/")[1], tag)
         for path, each in DOCUMENT["paths"].items()

@@ -43,7 +43,7 @@ async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
             assert outage_lines(logs) == ["redis unavailable, retrying", "redis available"]
 
 
-async def test_nobody_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, tmp_path: Path) -> None:
+async def test_no_request_waits_longer_than_2_s_for_a_redis_that_hangs(redis: Any, tmp_path: Path) -> None:
     """Whenever the request comes: also one that comes while another's call is about to be given up."""
     settings = Settings(data_dir=tmp_path, redis=redis.url)
     async with Store.connect(settings) as store:

@@ -173,7 +173,7 @@ ENOUGH = MOST_LOOKS + 1
         ([0] * ENOUGH, False),
     ],
 )
-async def test_an_answer_that_nobody_reads_was_kept_for_ever(bench: object, unread: list[int], closed: bool) -> None:
+async def test_an_unread_answer_was_kept_for_ever(bench: object, unread: list[int], closed: bool) -> None:
     connection, pipe = made(), Pipe(unread)
     connection.connection_made(pipe)  # type: ignore[arg-type]
     connection.timeout_keep_alive_task = asyncio.get_running_loop().call_later(60, print)

@@ -167,7 +167,9 @@ async def test_a_report_on_a_job_that_does_not_run_is_refused(
 
 
 @pytest.mark.parametrize("what", REPORTS)
-async def test_who_lost_the_lease_can_change_nothing(client: httpx2.AsyncClient, store: Store, what: str) -> None:
+async def test_a_worker_that_lost_the_lease_can_change_nothing(
+    client: httpx2.AsyncClient, store: Store, what: str
+) -> None:
     got = await running(store)
     await store.attempts.release([(got.id, got.fence)])
     (other,) = await claim(store, worker="w2")

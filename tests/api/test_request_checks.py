@@ -48,7 +48,7 @@ async def test_a_second_host_header_is_refused(client: httpx2.AsyncClient) -> No
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/x/output", "/health", "/nowhere", "/livez/", "/docs/x"])
-async def test_nothing_is_told_without_the_key(client: httpx2.AsyncClient, method: str, path: str) -> None:
+async def test_nothing_is_answered_without_the_key(client: httpx2.AsyncClient, method: str, path: str) -> None:
     del client.headers["authorization"]
     response = await client.request(method, path)
     assert response.status_code == 401
@@ -115,7 +115,7 @@ async def test_head_is_answered_like_get_without_the_body(client: httpx2.AsyncCl
         ("PUT", "/jobs/bulk", "POST"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_ones(
+async def test_a_wrong_method_is_answered_with_the_right_ones(
     client: httpx2.AsyncClient, method: str, path: str, allowed: str
 ) -> None:
     response = await client.request(method, path)

@@ -176,7 +176,7 @@ async def test_schedules_are_listed_and_deleted(client: httpx2.AsyncClient) -> N
         ({"job": None, "workflow": {"jobs": [{"command": "x", "depends_on": ["y"]}]}}, "workflow", "not on 'y'"),
     ],
 )
-async def test_what_is_wrong_is_told_with_the_field_and_what_is_allowed(
+async def test_an_error_names_the_field_and_what_is_allowed(
     client: httpx2.AsyncClient, changes: dict[str, Any], field: str, told: str
 ) -> None:
     answer = await client.put("/schedules/nightly", json=REPORT | changes)

@@ -16,7 +16,7 @@ from tests.ports import free_port
 from workron.errors import StartupError
 
 
-def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+def test_a_taken_port_is_reported_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=rf"127\.0\.0\.1 port {port}: .*in use; .*--port") as caught:
@@ -25,7 +25,7 @@ def test_a_port_that_is_taken_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "no-such-host.invalid", "a..b"])
-def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+def test_a_foreign_address_is_reported_in_one_line(host: str) -> None:
     with pytest.raises(StartupError, match="can't listen on"):
         bind(host, 0)
 

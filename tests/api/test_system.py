@@ -77,7 +77,7 @@ async def test_health_names_the_server_and_how_durable_it_is(client: httpx2.Asyn
     assert any("append-only" in warning for warning in answer["warnings"])
 
 
-async def test_a_silent_reaper_is_told_loudly(client: httpx2.AsyncClient, store: Store, bench: Any) -> None:
+async def test_a_silent_reaper_is_reported(client: httpx2.AsyncClient, store: Store, bench: Any) -> None:
     await store.maintenance.reap()
     await bench.client.hset(bench.keys.meta, "last_pass", int(time.time() * 1000) - 60_000)
     answer = await health(client)

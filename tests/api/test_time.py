@@ -34,7 +34,7 @@ def accepted(**fields: Any) -> Any:
         ("3599d", 310_953_600_000),
     ],
 )
-def test_lengths_of_time_are_numbers_or_texts(given: Any, ms: int) -> None:
+def test_durations_are_numbers_or_texts(given: Any, ms: int) -> None:
     job = accepted(timeout=given, delay=given)
     assert (job.timeout_ms, job.delay_ms) == (ms, ms)
     assert accepted(run_at=given).delay_ms == ms
@@ -153,7 +153,7 @@ async def test_jobs_of_a_workflow_have_times_of_their_own(client: httpx2.AsyncCl
     assert workflow == (await client.get(f"/workflows/{workflow['id']}")).json()
 
 
-async def test_a_client_that_ignores_a_cancel_is_told_then_refused_and_the_job_ends(
+async def test_a_client_that_ignores_a_cancel_is_notified_then_refused_and_the_job_ends(
     client: httpx2.AsyncClient, store: Store
 ) -> None:
     """The simplest of clients: it claims, beats and reports, and does not look at the answers."""

@@ -57,7 +57,7 @@ async def test_a_list_of_workers_goes_on_behind_its_cursor(client: httpx2.AsyncC
 @pytest.mark.parametrize(
     ("body", "wish"), [(None, Drain()), ({}, Drain()), ({"timeout": None}, Drain()), ({"timeout": 1.5}, Drain(1500))]
 )
-async def test_a_drain_is_told_to_the_worker(
+async def test_a_drain_reaches_the_worker(
     client: httpx2.AsyncClient, store: Store, body: dict[str, float] | None, wish: Drain
 ) -> None:
     for _ in range(2):  # it may be repeated
@@ -81,7 +81,7 @@ async def test_a_worker_that_ends_as_soon_as_it_hears_of_a_drain_was_found(
     assert (answer.status_code, answer.json()["state"]) == (202, "draining")
 
 
-async def test_a_worker_that_registers_anew_is_not_drained_by_the_wish_for_the_one_before(
+async def test_a_worker_that_registers_again_is_not_drained_by_the_earlier_request(
     client: httpx2.AsyncClient,
 ) -> None:
     for _ in range(2):

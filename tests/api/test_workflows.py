@@ -37,7 +37,7 @@ async def test_the_answer_says_what_is_stored(client: httpx2.AsyncClient) -> Non
         [{"command": "b", "final": True, "array": {"size": 2}}],
     ],
 )
-async def test_a_final_job_that_can_not_be_is_refused(client: httpx2.AsyncClient, members: list[Any]) -> None:
+async def test_a_final_job_that_cannot_be_is_refused(client: httpx2.AsyncClient, members: list[Any]) -> None:
     assert (await client.post("/workflows", json={"jobs": members})).status_code == 422
 
 
@@ -58,7 +58,7 @@ async def test_a_stopped_workflow_says_why(client: httpx2.AsyncClient, store: St
     assert answer["jobs"][1]["error"].startswith("cancelled")
 
 
-async def test_jobs_are_added_by_the_names_of_those_that_are_there(client: httpx2.AsyncClient) -> None:
+async def test_jobs_are_added_by_the_names_of_existing_jobs(client: httpx2.AsyncClient) -> None:
     workflow = await start(client, {"command": "a", "name": "a"})
     path = f"/workflows/{workflow['id']}/jobs"
     added = [{"command": "c", "name": "c", "depends_on": ["b"]}, {"command": "b", "name": "b", "depends_on": ["a"]}]

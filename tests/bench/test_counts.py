@@ -35,6 +35,6 @@ def test_everything_that_has_a_budget_is_counted(found: dict[str, float]) -> Non
     assert all(value > 0 for value in found.values())
 
 
-def test_what_is_over_its_budget_is_named() -> None:
+def test_a_figure_above_its_budget_is_named() -> None:
     lines = counts.over({"a": 2.0, "b": 1.0, "c": 1.0}, {"a": 1.5, "b": 1.0, "d": 3.0})
     assert lines == ["c: no budget", "d: not counted any more", "a: 2.000 is over 1.500"]

@@ -62,7 +62,7 @@ def test_latency_is_from_the_submitting_call_to_the_body_of_the_job(
     assert 0 < p50 <= p99 < 10_000
 
 
-def test_a_failing_program_is_told_with_its_last_words(plan: Plan, tmp_path: Path) -> None:
+def test_a_failing_program_is_reported_with_its_last_output(plan: Plan, tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text("raise SystemExit('no such thing')\n")
     broken = dataclasses.replace(plan.ours, command=(plan.ours.command[0], str(script)))

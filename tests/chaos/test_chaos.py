@@ -37,7 +37,7 @@ async def test_nothing_is_lost_and_nothing_accepted_twice_whatever_dies(tmp_path
     wait_for(lambda: not processes_of(tmp_path), "the end of all that was started")
 
 
-def test_a_run_that_is_told_to_end_leaves_nothing_behind() -> None:
+def test_a_stopped_run_leaves_nothing_behind() -> None:
     command = [sys.executable, "-m", "tests.chaos", "--minutes", "5", "--seed", "1"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr
@@ -122,7 +122,7 @@ def test_an_account_finds_a_second_result(records: Records) -> None:
     assert records.account().wrong == {"accepted_twice": 1}
 
 
-def test_a_job_that_its_submitter_retried_may_end_once_more(records: Records) -> None:
+def test_a_job_that_its_submitter_retried_may_end_again(records: Records) -> None:
     records.tell(("pending", "j"), ("running", "j"), ("done", "j"))
     records.rows["j"]["run"] = "2"
     records.run("j", "5000", "6000")
@@ -172,7 +172,7 @@ def said(fence: int, *words: int) -> bytes:
     return b"".join(b"%d %d\n" % (fence, word) for word in words)
 
 
-def test_a_lost_attempt_has_said_the_beginning_and_the_last_one_all(records: Records) -> None:
+def test_a_lost_attempt_keeps_the_beginning_of_its_output_and_the_last_one_all(records: Records) -> None:
     for first in (b"", said(6, 1, 2), said(6, 1, 2)[:-1] + b"\n", said(6, *WORDS)):
         records.load.followed["j"] = first + said(7, *WORDS)
         account = records.account()
@@ -187,7 +187,7 @@ LONG = 1_795_944_192_334
 """A fence as they are: with 13 digits."""
 
 
-def test_output_that_a_full_server_did_without_is_said_to_be_missing(records: Records) -> None:
+def test_output_that_a_full_server_refused_is_reported_missing(records: Records) -> None:
     again = said(LONG - 1, 1) + cut(144) + said(LONG, *WORDS)
     for came in (said(LONG, 1, 2) + cut(129), cut(161), said(LONG, 1, 2) + cut(161), again):
         records.load.followed["j"] = came

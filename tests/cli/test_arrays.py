@@ -39,7 +39,7 @@ def test_max_parallel_is_for_arrays(workron: CommandLine) -> None:
     assert "--array" in ran.err
 
 
-def test_a_file_that_can_not_be_read_is_told(workron: CommandLine) -> None:
+def test_an_unreadable_file_is_reported(workron: CommandLine) -> None:
     ran = workron("submit", "--array-values", "nowhere", "true")
 
     assert ran.code == 2

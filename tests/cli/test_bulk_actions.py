@@ -50,7 +50,7 @@ def test_without_wait_the_id_of_the_action_is_printed(workron: CommandLine, queu
     assert listed[action]["filter"]["queue"] == queue
 
 
-def test_what_could_not_be_done_is_told(workron: CommandLine, queue: str) -> None:
+def test_a_failed_change_is_reported(workron: CommandLine, queue: str) -> None:
     first = submit(workron, "--queue", queue, "--unique", queue, "true")
     workron("cancel", first)
     second = submit(workron, "--queue", queue, "--unique", queue, "true")

@@ -75,7 +75,7 @@ def test_where_no_redis_is_named_and_nothing_runs_it_says_so(alone: CommandLine)
     assert "workron up" in ran.err
 
 
-def test_a_server_that_is_away_is_told_in_one_line(alone: CommandLine, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(alone: CommandLine, tmp_path: Path) -> None:
     ran = alone("doctor", "--redis", f"unix://{tmp_path}/nobody.sock")
     assert (ran.code, ran.out) == (5, "")
     assert len(ran.err.splitlines()) == 1

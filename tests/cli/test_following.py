@@ -126,7 +126,7 @@ def test_a_job_that_was_retried_in_the_moment_of_its_end_is_followed_further(
         stream(b"id: 1:1\nevent: cut\ndata: \xff\n\n"),
     ],
 )
-def test_what_is_no_stream_of_output_is_told_in_one_line(
+def test_an_answer_that_is_no_output_stream_is_reported_in_one_line(
     scripted: CommandLine, api: ScriptedApi, answer: Answer
 ) -> None:
     api.answer = lambda call: answer if call.path.endswith("/output") else Answer(RUNNING)

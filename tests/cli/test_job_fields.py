@@ -69,7 +69,7 @@ def test_ls_finds_by_tag_and_metadata(workron: CommandLine) -> None:
     assert ids("--tag", "nobody has it") == []
 
 
-def test_what_makes_no_sense_is_told_in_one_line(workron: CommandLine) -> None:
+def test_a_senseless_option_is_reported_in_one_line(workron: CommandLine) -> None:
     for args in (
         ("--retry-on-exit", "one"),
         ("--no-retry-on-exit", "1-2-3"),

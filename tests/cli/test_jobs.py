@@ -115,7 +115,7 @@ def test_wait_reads_ids_from_stdin(workron: CommandLine) -> None:
     assert workron("wait", "-").code == 0
 
 
-def test_wait_gives_up_when_told_to(workron: CommandLine) -> None:
+def test_wait_gives_up_after_its_limit(workron: CommandLine) -> None:
     job_id = submit(workron, "--delay", "1h", "true")
     started = time.monotonic()
 

@@ -29,7 +29,7 @@ def test_a_key_is_made_used_listed_and_revoked(workron: CommandLine) -> None:
     assert workron("keys", "revoke", listed["id"]).code == 3
 
 
-def test_what_people_did_is_told(workron: CommandLine) -> None:
+def test_the_audit_log_is_listed(workron: CommandLine) -> None:
     made = workron("keys", "create", "told", "--scope", "read", "-o", "json").document
     job = workron("submit", "true").out.strip()
     assert workron("cancel", job, WORKRON_API_KEY=made["key"]).code == 6
@@ -45,7 +45,7 @@ def test_what_people_did_is_told(workron: CommandLine) -> None:
     assert "cancel_job" in workron("audit").out
 
 
-def test_a_scope_that_is_none_and_a_name_that_is_taken_are_told(workron: CommandLine) -> None:
+def test_an_unknown_scope_and_a_taken_name_are_reported(workron: CommandLine) -> None:
     ran = workron("keys", "create", "x", "--scope", "root")
     assert ran.code == 2
     assert "'root' is not one of 'read', 'submit', 'work', 'admin'" in ran.err

@@ -50,7 +50,9 @@ def test_two_submissions_have_different_keys(scripted: CommandLine, api: Scripte
     assert first != second
 
 
-def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(scripted: CommandLine, api: ScriptedApi) -> None:
+def test_an_outage_is_reported_once_when_it_begins_and_once_when_it_ends(
+    scripted: CommandLine, api: ScriptedApi
+) -> None:
     api.answer = in_turn(breaking_off, breaking_off, breaking_off, job_list(job_document()))
 
     ran = scripted("ls")
@@ -119,7 +121,7 @@ def test_a_refused_key_has_an_exit_code_of_its_own(scripted: CommandLine, api: S
         problem(500, "internal", "something went wrong in the server"),
     ],
 )
-def test_an_unexpected_answer_is_told_in_one_line(scripted: CommandLine, api: ScriptedApi, answer: Answer) -> None:
+def test_an_unexpected_answer_is_reported_in_one_line(scripted: CommandLine, api: ScriptedApi, answer: Answer) -> None:
     api.script(answer)
 
     ran = scripted("ls")
@@ -144,7 +146,7 @@ def test_a_retry_whose_answer_was_lost_is_no_conflict(scripted: CommandLine, api
     assert [call.body for call in api.calls if call.method == "POST"] == [{"run": 1}, {"run": 1}]
 
 
-def test_an_output_that_breaks_off_is_an_error_when_nobody_follows(scripted: CommandLine, api: ScriptedApi) -> None:
+def test_an_output_that_breaks_off_is_an_error_without_follow(scripted: CommandLine, api: ScriptedApi) -> None:
     api.script(Answer(raw=b"half", breaks=True))
 
     ran = scripted("logs", job_document()["id"])

@@ -212,7 +212,7 @@ def test_health_reads_well(scripted: CommandLine, api: ScriptedApi) -> None:
     ]
 
 
-def test_a_full_disk_is_told_in_one_line(scripted: CommandLine, api: ScriptedApi) -> None:
+def test_a_full_disk_is_reported_in_one_line(scripted: CommandLine, api: ScriptedApi) -> None:
     api.script(job_list(job_document()))
 
     with open("/dev/full", "wb") as full:

@@ -55,7 +55,7 @@ def test_a_process_that_cannot_start_says_so_in_one_line(alone: CommandLine) -> 
         assert (ran.err.count("\n"), "--redis" in ran.err) == (1, True)
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(alone: CommandLine) -> None:
+def test_a_taken_port_is_reported_in_one_line(alone: CommandLine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -29,7 +29,7 @@ def test_limits_are_set_and_shown(workron: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("wrong", [["--rate", "10"], ["--rate", "x/1m"], ["--max-running", "many"], []])
-def test_a_limit_that_is_none_is_told(workron: CommandLine, wrong: list[str]) -> None:
+def test_an_invalid_limit_is_reported(workron: CommandLine, wrong: list[str]) -> None:
     ran = workron("queues", "set", "slow", *wrong)
     assert ran.code == 2
     assert wrong == [] or wrong[0] in ran.err

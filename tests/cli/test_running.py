@@ -37,7 +37,7 @@ def test_run_of_a_job_without_an_exit_code_leaves_with_125(workron: CommandLine)
     assert failed in ran.err
 
 
-def test_run_tries_once_unless_told_otherwise(workron: CommandLine) -> None:
+def test_run_tries_once_by_default(workron: CommandLine) -> None:
     assert workron("run", "echo tried; exit 3").out == "tried\n"
     assert workron("run", "--max-attempts", "2", "echo tried; exit 3").out == "tried\ntried\n"
 

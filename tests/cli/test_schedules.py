@@ -58,7 +58,7 @@ def test_a_workflow_of_a_file_is_scheduled(workron: CommandLine) -> None:
     workron("schedules", "rm", "build")
 
 
-def test_what_is_wrong_is_told_in_one_line(workron: CommandLine) -> None:
+def test_an_error_is_reported_in_one_line(workron: CommandLine) -> None:
     for args, told in {
         ("--cron", "61 * * * *", "--", "true"): "bad minute",
         ("--cron", "@daily", "--tz", "Europe/Belrin", "--", "true"): "did you mean Europe/Berlin?",

@@ -66,7 +66,7 @@ def test_secrets_are_masked(alone: CommandLine) -> None:
         (["config", "show", "--slots", "x", "--port", "y"], {}, "; --slots: "),
     ],
 )
-def test_a_wrong_setting_is_told_in_one_line(
+def test_a_wrong_setting_is_reported_in_one_line(
     alone: CommandLine, args: list[str], env: dict[str, str], expected: str
 ) -> None:
     ran = alone(*args, **env)
@@ -116,7 +116,7 @@ def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(
         (b"host = '\xff'\n", "workron.toml is not valid UTF-8"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_line(alone: CommandLine, content: bytes, expected: str) -> None:
+def test_a_wrong_file_is_reported_in_one_line(alone: CommandLine, content: bytes, expected: str) -> None:
     (alone.cwd / "workron.toml").write_bytes(content)
 
     ran = alone("config", "show")
@@ -125,7 +125,7 @@ def test_a_wrong_file_is_told_in_one_line(alone: CommandLine, content: bytes, ex
     assert expected in ran.err
 
 
-def test_a_file_that_cannot_be_read_is_told_in_one_line(alone: CommandLine) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(alone: CommandLine) -> None:
     (alone.cwd / "workron.toml").symlink_to("/proc/self/mem")  # can be opened, but not read from its start
 
     ran = alone("config", "show")

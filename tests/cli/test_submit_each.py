@@ -131,7 +131,7 @@ def test_a_first_request_that_fails_prints_nothing(scripted: CommandLine, bulk: 
     assert (ran.code, ran.out) == (2, "")
 
 
-def test_the_options_are_those_of_every_job(scripted: CommandLine, bulk: ScriptedApi) -> None:
+def test_the_options_of_every_job_apply(scripted: CommandLine, bulk: ScriptedApi) -> None:
     ran = scripted("submit", "--queue", "reports", "--tag", "a", "--each", "-", "-o", "jsonl", given="x 1\nx 2\n")
 
     assert [(job["queue"], job["tags"]) for job in ran.documents] == [("reports", ["a"])] * 2

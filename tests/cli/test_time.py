@@ -30,7 +30,7 @@ def test_a_job_that_does_not_start_in_time_is_cancelled_and_shown_so(workron: Co
     assert "start by" in shown
 
 
-def test_run_at_takes_lengths_of_time_as_well(workron: CommandLine) -> None:
+def test_run_at_takes_durations_as_well(workron: CommandLine) -> None:
     job_id = submit(workron, "--run-at", "2h", "--deadline", "2100-01-31T18:00Z", "true")
 
     job = workron("show", "-o", "json", job_id).document

@@ -30,7 +30,7 @@ from workron.errors import InvalidRequest
         (".txt", "jobs: []", "f: the name of a workflow file must end in .json, .yaml, .yml, .toml"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line_with_its_place(suffix: str, text: str, expected: str) -> None:
+def test_an_error_is_reported_in_one_line_with_its_place(suffix: str, text: str, expected: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(text, suffix, source="f")
 
@@ -50,7 +50,7 @@ def test_times_become_rfc_3339(suffix: str, text: str) -> None:
     assert parse(text, suffix, source="f") == {"jobs": [{"run_at": "2030-01-31T17:00:00.000Z"}]}
 
 
-def test_without_a_suffix_json_is_told_from_yaml_by_its_brace() -> None:
+def test_without_a_suffix_a_brace_distinguishes_json_from_yaml() -> None:
     assert parse('  {"jobs": [{"name": "a"}]}', "", source="f") == {"jobs": [{"name": "a"}]}
     assert parse("jobs:\n- name: a\n", "", source="f") == {"jobs": [{"name": "a"}]}
 

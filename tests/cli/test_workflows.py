@@ -115,14 +115,14 @@ def test_a_cycle_is_refused_and_named(workron: CommandLine) -> None:
     assert "a → b → a" in ran.err
 
 
-def test_what_the_api_refuses_is_told_with_its_place_in_the_file(workron: CommandLine) -> None:
+def test_a_refusal_of_the_api_is_reported_with_its_place_in_the_file(workron: CommandLine) -> None:
     ran = workron("workflow", "submit", "-", given="jobs:\n- {name: a, command: x}\n- {name: b, command: no}\n")
 
     assert (ran.code, ran.out) == (2, "")
     assert "jobs[1].command" in ran.err
 
 
-def test_a_file_that_is_wrong_is_told_in_one_line(workron: CommandLine) -> None:
+def test_a_wrong_file_is_reported_in_one_line(workron: CommandLine) -> None:
     (workron.cwd / "flow.yaml").write_text("jobs: [\n")
     (workron.cwd / "flow.txt").write_text("jobs: []\n")
     (workron.cwd / "flow.json").write_bytes(b'{"jobs": "\xff"}')

@@ -111,7 +111,7 @@ def wrong(events: list[dict[str, list[str]]]) -> list[str]:
 
 @pytest.mark.damaged
 @pytest.mark.parametrize("bench", ["valkey", "redis"], indirect=True)
-async def test_mends_beside_workers_lose_no_job_and_end_none_twice(
+async def test_repairs_next_to_workers_lose_no_job_and_end_none_twice(
     bench: Bench, wait_until: Callable[..., Awaitable[None]]
 ) -> None:
     ward = Ward(bench, 1)

@@ -276,7 +276,7 @@ BY_HAND: list[tuple[str, Break]] = [
 
 @pytest.mark.damaged
 @pytest.mark.parametrize(("code", "damage"), BY_HAND, ids=[f"{n}-{code}" for n, (code, _) in enumerate(BY_HAND)])
-async def test_what_nobody_can_know_is_found_and_left_alone(bench: Bench, code: str, damage: Break) -> None:
+async def test_damage_without_a_known_repair_is_found_and_left_alone(bench: Bench, code: str, damage: Break) -> None:
     patient = await Patient(bench).build()
     await damage(patient)
     assert code in await patient.faults()
@@ -300,7 +300,7 @@ async def test_a_list_that_is_long_is_searched_to_its_end(bench: Bench) -> None:
 
 
 @pytest.mark.damaged
-async def test_edges_of_a_job_with_very_many_are_looked_at(bench: Bench) -> None:
+async def test_edges_of_a_job_with_very_many_are_checked(bench: Bench) -> None:
     store = bench.store()
     parents = await submit(store, *jobs(120))
     child = new_job(depends_on=after(*parents))
@@ -312,7 +312,7 @@ async def test_edges_of_a_job_with_very_many_are_looked_at(bench: Bench) -> None
 
 
 @pytest.mark.damaged
-async def test_a_broken_index_is_made_anew_from_the_jobs(bench: Bench) -> None:
+async def test_a_broken_index_is_rebuilt_from_the_jobs(bench: Bench) -> None:
     store = bench.store()
     ids = await submit(store, *jobs(300))
     for key in (bench.keys.jobs, bench.keys.leases, bench.keys.pending("default", 5), bench.keys.queue("default")):

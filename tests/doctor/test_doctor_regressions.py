@@ -72,7 +72,7 @@ async def test_two_rebuilds_do_not_correct_a_count_twice(bench: Bench) -> None:
 
 @pytest.mark.damaged
 @pytest.mark.parametrize("key", ["concurrency:k", "concurrency:k:queues", "queue:default:keys"])
-async def test_jobs_that_wait_for_a_slot_of_a_key_that_was_deleted_are_let_go(bench: Bench, key: str) -> None:
+async def test_jobs_that_wait_for_a_slot_of_a_key_that_was_deleted_are_admitted(bench: Bench, key: str) -> None:
     patient = await Patient(bench).build()
     assert await bench.client.delete(patient.key(key))
     assert {"missing"} & (await patient.faults()).keys()
@@ -139,7 +139,7 @@ async def test_a_lease_without_a_fence_is_no_lease(bench: Bench) -> None:
 
 
 @pytest.mark.damaged
-async def test_what_is_looked_at_far_too_late_is_found(bench: Bench) -> None:
+async def test_what_is_checked_far_too_late_is_found(bench: Bench) -> None:
     patient = await Patient(bench).build()
     await bench.client.zadd(bench.keys.due, {patient.later: 2**50})
     await bench.client.zadd(bench.keys.leases, {patient.running: 2**50})
@@ -226,7 +226,7 @@ async def test_a_task_is_not_run_again_when_its_array_is_forgotten(bench: Bench)
 
 
 @pytest.mark.large
-async def test_of_a_key_in_very_many_queues_some_are_looked_at_again_as_long_as_jobs_wait(bench: Bench) -> None:
+async def test_of_a_key_in_very_many_queues_some_are_checked_again_as_long_as_jobs_wait(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job(concurrency=Concurrency("k", 1)))
     (running,) = await claim(store)
@@ -286,7 +286,7 @@ async def test_an_array_that_follows_another_one_and_has_forgotten_whose_turn_it
 
 
 @pytest.mark.damaged
-async def test_a_count_that_is_no_number_is_made_anew(bench: Bench) -> None:
+async def test_a_count_that_is_no_number_is_rebuilt(bench: Bench) -> None:
     store = bench.store()
     await submit(store, *jobs(3))
     await bench.client.hset(bench.keys.queue("default"), "pending", "many")

@@ -141,7 +141,7 @@ async def test_the_doctor_broke_when_events_were_gone_before_all_counts_were_com
 
 
 @pytest.mark.damaged
-async def test_edges_of_a_job_with_very_many_were_looked_at_in_one_call(
+async def test_edges_of_a_job_with_very_many_were_checked_in_one_call(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.store()

@@ -51,7 +51,7 @@ async def test_of_a_job_with_many_dependencies_one_that_is_not_waited_for_is_fou
 
 
 @pytest.mark.damaged
-async def test_what_was_found_is_told_with_its_beginning_however_long_it_is(bench: Bench) -> None:
+async def test_a_long_finding_is_reported_with_its_beginning(bench: Bench) -> None:
     store = bench.store()
     await bench.client.set(bench.keys.unique("k"), "x" * 3_000_000)
     await bench.client.set(f"{bench.keys.prefix}idempotency:a:b", "x" * 3_000_000)
@@ -79,7 +79,7 @@ async def test_a_schedule_that_has_forgotten_its_next_time_has_the_same_again(be
 @pytest.mark.parametrize(
     ("field", "value"), [("cron", "x"), ("dst", "often"), ("timezone", "Nowhere"), ("next", "soon")]
 )
-async def test_a_schedule_that_can_not_be_read_is_told_of(bench: Bench, field: str, value: str) -> None:
+async def test_an_unreadable_schedule_is_reported(bench: Bench, field: str, value: str) -> None:
     patient = await Patient(bench).build()
     await bench.client.hset(bench.keys.schedule("nightly"), field, value)
     assert (await patient.faults(rebuild=True)).get("unreadable") == "schedule nightly"

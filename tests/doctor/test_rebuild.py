@@ -59,7 +59,7 @@ async def test_calls_that_may_not_be_made_twice_wait_for_the_end_of_a_rebuild(be
     await finish(store, claimed)
 
 
-async def test_a_rebuild_that_died_holds_up_nobody_for_long(bench: Bench) -> None:
+async def test_a_rebuild_that_died_holds_up_calls_only_briefly(bench: Bench) -> None:
     store = bench.store()
     (job,) = await submit(store, new_job())
     await bench.client.hset(bench.keys.meta, mapping={"rebuilding": "somebody", "rebuilding_until": 1})

@@ -81,7 +81,9 @@ async def test_the_reaper_mends_and_says_so(bench: Bench, monkeypatch: pytest.Mo
 
 
 @pytest.mark.damaged
-async def test_what_the_reaper_can_not_mend_is_told_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_that_the_reaper_cannot_repair_is_reported_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (job,) = await submit(bench.store(), new_job())
     await bench.client.hset(bench.keys.job(job), "status", "whatever")
     monkeypatch.setattr(reaping, "SPOT_CHECK_EVERY_S", 0.0)

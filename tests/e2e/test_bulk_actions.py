@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.chaos]
 JOBS = 8_000
 
 
-async def test_every_job_is_retried_once_whoever_is_killed(
+async def test_every_job_is_retried_once_whatever_process_is_killed(
     processes, store: Store, bench: Bench, wait_until: WaitUntil
 ) -> None:
     new = jobs(JOBS, queue="old")

@@ -81,7 +81,7 @@ def test_binary_output_comes_back_byte_by_byte(up: Up) -> None:
     assert output_of(up, job).content == bytes(range(256))
 
 
-def test_a_failure_with_binary_output_is_told_as_text(up: Up) -> None:
+def test_a_failure_with_binary_output_is_reported_as_text(up: Up) -> None:
     job = run(up, command="printf 'caf\\351 \\000\\377'; exit 4")
     assert (job["status"], job["exit_code"]) == ("failed", 4)
     assert "caf" in job["error"]

@@ -85,7 +85,7 @@ def worker(api: Api, folder: Path, *flags: str, **variables: str) -> Iterator["s
 
 
 @pytest.mark.parametrize("by", ["flags", "variables"])
-def test_it_is_told_the_api_and_the_key(api: Api, tmp_path: Path, by: str) -> None:
+def test_the_command_gets_the_url_and_the_key_of_the_api(api: Api, tmp_path: Path, by: str) -> None:
     flags = ["--api", api.url, "--token", KEY] if by == "flags" else []
     variables = {} if flags else {"WORKRON_URL": api.url, "WORKRON_API_KEY": KEY}
     with worker(api, tmp_path, *flags, **variables):
@@ -116,7 +116,7 @@ def test_it_outlasts_the_api_being_killed(api: Api, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-def test_a_wrong_key_is_told_in_one_line(api: Api, tmp_path: Path) -> None:
+def test_a_wrong_key_is_reported_in_one_line(api: Api, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "workron", "worker", "--api", api.url, "--token", "x" * 20]
     env = {name: value for name, value in os.environ.items() if not name.startswith("WORKRON_")}
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)

@@ -172,7 +172,7 @@ async def test_a_stopping_worker_lets_commands_finish_and_gives_back_the_rest_un
     assert (job.status, job.attempts) == (Status.DONE, 1)
 
 
-async def test_a_stop_beats_a_backlog(processes, bench: Bench, wait_until: WaitUntil) -> None:
+async def test_a_stop_takes_precedence_over_a_backlog(processes, bench: Bench, wait_until: WaitUntil) -> None:
     store = bench.store()
     await store.submit([new_job(command="sleep 0.05") for _ in range(300)])
     worker = processes.worker()

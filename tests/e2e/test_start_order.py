@@ -52,7 +52,7 @@ async def test_a_process_that_was_there_before_redis_gave_up(
 
 
 @pytest.mark.parametrize("process", ["api", "worker", "reaper"])
-async def test_who_waits_for_redis_is_told_to_stop(
+async def test_a_process_that_waits_for_redis_obeys_a_stop(
     processes: Processes, process: str, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     processes.set(WORKRON_API_KEY=KEY)

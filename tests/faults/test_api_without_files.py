@@ -50,7 +50,7 @@ def is_served(up: Up) -> bool:
         return b" 200 " in connection.recv(4096)
 
 
-def test_connections_too_many_are_answered_503_and_those_that_are_there_go_on(up: Up) -> None:
+def test_new_connections_get_503_and_established_ones_continue(up: Up) -> None:
     api = up.pids["api"]
     assert up.http.post("/jobs", json=JOB).status_code == 201
     before_s = used_s(api)

@@ -58,7 +58,7 @@ def endless_script(url: str) -> Iterator[Redis]:
 
 
 @pytest.mark.chaos
-def test_a_script_of_somebody_else_that_does_not_end_holds_everything_up_and_costs_nothing(tmp_path: Path) -> None:
+def test_an_endless_script_of_another_program_holds_up_everything_and_costs_nothing(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     settings = {"WORKRON_LEASE": f"{LEASE_S}s", "WORKRON_REAP_EVERY": "0.2s", "WORKRON_LOG_FORMAT": "json"}
     with Up(tmp_path, "--slots", "4", **settings) as up:

@@ -121,7 +121,7 @@ async def only_jobs_and_workers_are_left(bench: Bench) -> bool:
 
 
 @pytest.mark.chaos
-async def test_a_worker_runs_the_last_attempt_of_a_job_with_which_another_was_lost_with_nothing_beside_it(
+async def test_a_worker_runs_the_last_attempt_of_a_poison_job_alone(
     processes: Any, bench: Bench, wait_until: WaitUntil, tmp_path: Any
 ) -> None:
     store = bench.store(QUICK)
@@ -144,7 +144,7 @@ async def test_a_worker_runs_the_last_attempt_of_a_job_with_which_another_was_lo
 
 
 @pytest.mark.chaos
-async def test_a_good_job_failed_as_it_was_lost_while_it_waited_beside_one_that_kills_its_worker(
+async def test_a_good_job_failed_because_it_waited_next_to_one_that_kills_its_worker(
     processes: Any, bench: Bench, wait_until: WaitUntil
 ) -> None:
     store = bench.store()

@@ -125,7 +125,7 @@ def says_so(answer: httpx2.Response) -> bool:
 
 
 @pytest.mark.parametrize("what", OF_SOME)
-def test_a_key_of_the_wrong_type_spares_all_who_can_do_without_it(system: System, what: str) -> None:
+def test_a_key_of_the_wrong_type_spares_all_calls_that_do_not_need_it(system: System, what: str) -> None:
     before, lines = system.up.pids, lines_of(system.up)
     with system.overwritten(OF_SOME[what](system)):
         for _ in range(3):

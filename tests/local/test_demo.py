@@ -171,7 +171,7 @@ def test_it_ends_by_itself_with_a_table_in_which_every_job_is_done(piped: Tour) 
     assert f"{sum(range(301))}" in piped.text
 
 
-def test_the_job_goes_on_elsewhere_when_the_lease_of_its_killed_worker_is_over(piped: Tour) -> None:
+def test_the_job_runs_elsewhere_when_the_lease_of_its_killed_worker_has_expired(piped: Tour) -> None:
     runs = re.findall(r"sum-1 +running, attempt (\d) on (\S+)", piped.text)
     assert [attempt for attempt, _ in runs] == ["1", "2"]
     assert runs[0][1] != runs[1][1]

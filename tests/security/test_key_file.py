@@ -90,13 +90,13 @@ def test_a_key_that_others_can_read_or_write_is_not_taken(settings: Settings, mo
     assert instances.api_key(settings) == made
 
 
-def test_a_fifo_in_its_place_holds_up_nobody(settings: Settings) -> None:
+def test_a_fifo_in_its_place_holds_up_no_process(settings: Settings) -> None:
     os.mkfifo(settings.data_dir / "api-key", 0o600)
     with pytest.raises(StartupError, match="not a file of this user"):
         instances.api_key(settings)
 
 
-def test_a_directory_in_which_everybody_may_rename_files_is_refused(settings: Settings) -> None:
+def test_a_world_writable_directory_is_refused(settings: Settings) -> None:
     settings.data_dir.chmod(0o777)
     with pytest.raises(StartupError, match="chmod o-w"):
         instances.api_key(settings)

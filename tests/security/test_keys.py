@@ -112,7 +112,7 @@ async def test_what_is_stored_of_an_expired_key_goes_by_itself(
 
 @pytest.mark.damaged
 @pytest.mark.parametrize("damage", [{"scopes": "read root"}, {"scopes": ""}, {"digest": "ÿ"}, {"created_at": "x"}])
-async def test_what_is_stored_of_a_key_and_can_not_be_read_opens_nothing(
+async def test_what_is_stored_of_a_key_and_cannot_be_read_opens_nothing(
     bench: Bench, clients: Clients, damage: dict[str, str]
 ) -> None:
     text = await clients.key("read")
@@ -257,7 +257,7 @@ async def test_tokens_have_idempotency_keys_of_their_own(master: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize("fields", [{}, {"array": {"size": 1}}])
-async def test_with_its_token_a_job_can_do_no_more_than_who_submitted_it(
+async def test_with_its_token_a_job_can_do_no_more_than_its_submitter(
     store: Store, clients: Clients, token: Any, fields: dict[str, Any], wait_until: Any
 ) -> None:
     limited = await clients("submit", "read", queues=("a",))
@@ -307,7 +307,7 @@ async def test_keys_are_compared_in_constant_time(
     assert compared == [True, False, True, False, False]
 
 
-async def test_many_at_once_with_a_key_that_nobody_knew_yet_are_all_let_in(clients: Clients) -> None:
+async def test_concurrent_requests_with_a_new_key_are_all_accepted(clients: Clients) -> None:
     client = await clients("read")
     answers = await asyncio.gather(*(client.get("/queues") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}

@@ -71,7 +71,7 @@ async def test_jobs_are_submitted_to_its_queues_only(limited: httpx2.AsyncClient
         assert (await limited.put("/schedules/s", json={"cron": "@yearly", **work})).status_code == 403
 
 
-async def test_a_job_can_not_be_made_to_tell_of_one_in_another_queue(store: Store, limited: httpx2.AsyncClient) -> None:
+async def test_a_job_cannot_be_made_to_tell_of_one_in_another_queue(store: Store, limited: httpx2.AsyncClient) -> None:
     """Its result would be handed to what depends on it."""
     other, gone = (await foreign(store)).id, "03557DJR2dL0HA8BMGxsib"
     answers = []
@@ -85,7 +85,7 @@ async def test_a_job_can_not_be_made_to_tell_of_one_in_another_queue(store: Stor
 
 
 @pytest.mark.parametrize("on_conflict", ["return", "reject", "replace"])
-async def test_it_can_not_take_or_see_the_unique_keys_of_others(
+async def test_it_cannot_take_or_see_the_unique_keys_of_others(
     store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, on_conflict: str
 ) -> None:
     unique = {"key": "nightly", "on_conflict": on_conflict}
@@ -110,7 +110,7 @@ async def test_a_job_in_another_queue_that_holds_its_unique_key_is_not_shown(
         assert held["id"] not in refused.text
 
 
-async def test_it_can_not_change_the_limits_of_others(limited: httpx2.AsyncClient) -> None:
+async def test_it_cannot_change_the_limits_of_others(limited: httpx2.AsyncClient) -> None:
     def job(key: str) -> dict[str, Any]:
         return {"command": "true", "queue": "a", "concurrency": {"key": key, "limit": 1}}
 

@@ -54,7 +54,7 @@ async def test_one_job_that_was_moved_to_another_queue_stopped_all_reports_of_it
     assert [(await store.job(one["id"])).status for one in held] == [Status.PENDING, Status.DONE]
 
 
-async def test_what_another_worker_has_claimed_is_not_told_again_to_a_key_of_other_queues(
+async def test_claims_of_another_worker_are_not_repeated_to_a_key_of_other_queues(
     store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient
 ) -> None:
     """A repeated claim request is answered with its claims: worker and request id may be guessed."""
@@ -143,7 +143,7 @@ async def test_a_token_opens_the_queues_only_that_submitter_and_worker_have_both
         assert (await (await clients.knowing(forged)).get(f"/workflows/{flow}")).status_code == 401
 
 
-async def test_cancels_of_jobs_in_other_queues_are_not_told(
+async def test_cancels_of_jobs_in_other_queues_are_not_shown(
     app: DocumentedApi, store: Store, limited: httpx2.AsyncClient, master: httpx2.AsyncClient, wait_until: Any
 ) -> None:
     """Whoever asks says himself which worker it is."""
@@ -190,7 +190,7 @@ async def test_a_worker_of_other_queues_is_neither_seen_nor_taken_off_the_list(
         ("GET", "/cancels?worker_id=theirs", None),
     ],
 )
-async def test_who_registered_anew_under_the_id_of_a_worker_that_it_does_not_see_took_its_place(
+async def test_registering_under_the_id_of_a_worker_of_other_queues_took_its_place(
     limited: httpx2.AsyncClient, master: httpx2.AsyncClient, method: str, path: str, body: Any
 ) -> None:
     about = {"id": "theirs", "host": "secret", "queues": ["a", "b"]}

@@ -24,7 +24,7 @@ async def test_the_ids_that_anybody_may_make_up_are_not_remembered_without_end(
     assert (len(keyring._found), len(keyring._unknown)) == (1, 5)
 
 
-async def test_no_more_keys_are_remembered_than_may(
+async def test_the_number_of_remembered_keys_is_limited(
     store: Store, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.auth.keyring._MOST_REMEMBERED", 3)

@@ -64,7 +64,7 @@ async def let_it_be_answered(store: Store, held: Claim) -> str:
 
 @pytest.mark.parametrize("operation", WAITS)
 @pytest.mark.parametrize("good", [True, False])
-async def test_who_waits_is_told_nothing_when_its_key_is_over(
+async def test_a_waiting_request_is_answered_nothing_when_its_key_has_expired(
     store: Store, clients: Clients, operation: str, good: bool
 ) -> None:
     """[A revoked worker still got a job a minute later, and who followed an output all that came of it.]"""
@@ -120,7 +120,7 @@ async def test_a_body_that_ends_after_its_key_does_nothing(
     assert [(await master.get(path)).json() for path in ("/jobs", "/queues", "/schedules", "/workers")] == before
 
 
-async def test_a_key_is_not_judged_anew_for_each_part_of_a_body(
+async def test_a_key_is_not_checked_again_for_each_part_of_a_body(
     app: DocumentedApi, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.auth.callers.FRESH_S", 30.0)

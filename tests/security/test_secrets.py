@@ -188,7 +188,7 @@ def test_a_worker_gets_its_key_without_a_command_line_and_keeps_it_from_its_jobs
 
 
 @pytest.mark.parametrize(("flag", "variable"), [("--token", "WORKRON_TOKEN"), ("--api-key", "WORKRON_API_KEY")])
-def test_a_secret_on_the_command_line_is_told(tmp_path: Path, flag: str, variable: str) -> None:
+def test_a_secret_on_the_command_line_is_reported(tmp_path: Path, flag: str, variable: str) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("WORKRON_")}
     command = [sys.executable, "-m", "workron", "worker", "--api", "http://127.0.0.1:1", flag, "x" * 20]
     with subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:

@@ -57,7 +57,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     assert f"digest {run(7).digest:08x}".encode() in said.pop()
 
 
-def test_a_bug_that_can_not_be_built_in_counts_as_none_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_that_cannot_be_built_in_counts_as_none_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PLANTS, "misfit", (Edit("maintain_reap.lua", "text that stands nowhere", ""),))  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="stands 0 times in maintain_reap"):
         run(0, "misfit")

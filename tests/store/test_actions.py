@@ -134,7 +134,7 @@ async def test_jobs_that_leave_meanwhile_shift_nothing(store: Store) -> None:
     assert {job.run for job in await found(store, [job.id for job in new])} == {2}
 
 
-async def test_those_passed_over_are_passed_over_once(store: Store) -> None:
+async def test_skipped_jobs_are_skipped_once(store: Store) -> None:
     """Jobs that stay where they are must not hold up the others, nor be counted twice."""
     keep = await fail(store, 3, name="keep")
     new = jobs(420, name="x")
@@ -149,7 +149,7 @@ async def test_those_passed_over_are_passed_over_once(store: Store) -> None:
     assert await statuses(store, keep) == [Status.FAILED] * 3
 
 
-async def test_what_cannot_be_retried_is_counted_and_the_first_told(store: Store) -> None:
+async def test_failed_retries_are_counted_and_the_first_is_reported(store: Store) -> None:
     key = Unique("k", on_conflict=OnConflict.REJECT)
     (first,) = await fail(store, 1, unique=key)
     (other,) = await submit(store, new_job(unique=key))
@@ -177,7 +177,7 @@ async def test_queues_that_get_empty_are_forgotten(store: Store) -> None:
     assert await store.queues() == []
 
 
-async def test_waiting_jobs_move_behind_those_that_wait_there(store: Store) -> None:
+async def test_waiting_jobs_move_behind_the_jobs_that_wait_there(store: Store) -> None:
     mine = jobs(3, queue="a")
     delayed, blocked = new_job(queue="a", delay_ms=60_000), new_job(queue="a", depends_on=after(mine[0].id))
     await submit(store, *mine)
@@ -232,7 +232,7 @@ async def test_scheduled_jobs_are_found_by_their_due_times(store: Store) -> None
     assert (counts(action), action.looked) == ((130, 130, 0), 130)
 
 
-async def test_only_the_index_that_is_named_is_looked_at(store: Store) -> None:
+async def test_only_the_index_that_is_named_is_checked(store: Store) -> None:
     await fail(store, 4, queue="a")
     await fail(store, 7, queue="b")
     assert (await act(store, Verb.RETRY, queue="a", status=Status.FAILED)).looked == 4

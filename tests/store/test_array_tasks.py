@@ -26,7 +26,7 @@ def indexes(claims: Sequence[Claim]) -> list[int]:
     return [one.more["array"]["index"] for one in claims]
 
 
-async def test_tasks_follow_those_of_the_same_index_in_another_array(store: Store) -> None:
+async def test_tasks_follow_the_tasks_with_the_same_index_in_another_array(store: Store) -> None:
     job = array_job(3)
     behind = follower(job, queue="behind")
     await submit(store, job, behind)
@@ -55,7 +55,7 @@ async def test_what_has_ended_before_is_followed_too(store: Store) -> None:
     assert (await store.job(behind.id)).status is Status.DONE
 
 
-async def test_who_follows_a_cancelled_array_is_skipped(store: Store) -> None:
+async def test_an_array_that_follows_a_cancelled_one_is_skipped(store: Store) -> None:
     job = array_job(1200)
     behind = follower(job)
     at_any_end = follower(job, When.FINISHED)
@@ -82,7 +82,7 @@ async def test_some_tasks_are_cancelled_and_retried_by_their_indexes(store: Stor
     assert (await store.job(job.id)).status is Status.DONE
 
 
-async def test_tasks_that_are_not_there_are_told(store: Store) -> None:
+async def test_missing_tasks_are_reported(store: Store) -> None:
     job = array_job(3)
     await submit(store, job)
     with pytest.raises(InvalidRequest, match="tasks 0 to 2"):
@@ -93,7 +93,7 @@ async def test_tasks_that_are_not_there_are_told(store: Store) -> None:
         await store.cancel_tasks(plain.id, [1])
 
 
-async def test_a_running_task_is_told_to_stop(store: Store) -> None:
+async def test_a_running_task_gets_the_cancel(store: Store) -> None:
     job = array_job(2)
     await submit(store, job)
     first, _ = await claim(store, limit=2)
@@ -129,9 +129,7 @@ async def test_a_task_has_its_arrays_labels_and_knows_the_result_of_the_one_that
 
 
 @pytest.mark.large
-async def test_a_request_hung_until_a_million_tasks_were_gone_over(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_request_hung_until_a_million_tasks_were_visited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     job = array_job(20_000)
     await submit(store, job)
     await finish(store, (await claim(store))[0])  # else there is nothing to be gone over
@@ -189,7 +187,7 @@ async def test_the_sweep_left_the_indexes_of_cancelled_tasks_behind(bench: Bench
     assert await bench.client.keys(f"{bench.keys.array('')}*") == []
 
 
-async def test_a_retry_of_many_tasks_ran_more_of_them_at_once_than_may(store: Store) -> None:
+async def test_a_retry_of_many_tasks_exceeded_max_parallel(store: Store) -> None:
     job = array_job(6, max_parallel=2)
     await submit(store, job)
     await store.cancel_tasks(job.id, [5])
@@ -247,7 +245,7 @@ async def test_the_cancel_of_the_followed_array_hid_that_of_the_one_that_follows
     assert (await store.job(behind.id)).status is Status.CANCELLED
 
 
-async def test_no_more_tasks_that_follow_others_run_at_once_than_may(store: Store) -> None:
+async def test_tasks_that_follow_others_keep_to_max_parallel(store: Store) -> None:
     job = array_job(6)
     behind = follower(job, queue="behind", max_parallel=2)
     await submit(store, job, behind)

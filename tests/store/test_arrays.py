@@ -83,7 +83,7 @@ async def test_tasks_are_tried_as_often_as_their_array_says(store: Store) -> Non
     assert (await store.job(job.id)).status is Status.FAILED
 
 
-async def test_no_more_tasks_than_may_run_at_once_are_there_to_be_claimed(store: Store) -> None:
+async def test_max_parallel_limits_the_tasks_that_can_be_claimed(store: Store) -> None:
     job = array_job(5, max_parallel=2)
     await submit(store, job)
     first, second = await claim(store, limit=10)
@@ -184,7 +184,7 @@ async def test_retrying_a_cancelled_array_runs_also_what_was_never_made(store: S
     assert (await store.job(job.id)).status is Status.DONE
 
 
-async def test_retrying_one_task_opens_its_array_anew(store: Store) -> None:
+async def test_retrying_one_task_opens_its_array_again(store: Store) -> None:
     job = array_job(3)
     child = new_job(queue="later", depends_on=after(job.id))
     await submit(store, job, child)

@@ -120,7 +120,7 @@ async def test_a_stale_fence_renews_and_releases_nothing(bench: Bench) -> None:
     assert (await finish(store, second)).verdict is Verdict.ACCEPTED
 
 
-async def test_a_released_job_goes_ahead_of_those_that_wait(store: Store) -> None:
+async def test_a_released_job_goes_ahead_of_waiting_jobs(store: Store) -> None:
     first, second = await submit(store, new_job(), new_job())
     (got,) = await claim(store)
     await store.attempts.release([(got.id, got.fence)])
@@ -144,7 +144,7 @@ async def test_retries_wait_longer_each_time_up_to_the_cap(
         await bench.client.hset(bench.keys.job(job_id), "run_at", 1)
 
 
-async def test_a_worker_that_ignores_a_cancel_is_ended_though_it_beats(bench: Bench) -> None:
+async def test_a_worker_that_ignores_a_cancel_is_ended_though_it_sends_heartbeats(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=300, pass_ms=100, stop_ms=50))
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)

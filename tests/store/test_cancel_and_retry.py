@@ -27,7 +27,7 @@ async def test_a_cancel_that_took_effect_may_be_repeated(store: Store) -> None:
     assert await store.cancel(job_id) is await store.cancel(job_id) is Cancelled.CANCELLED
 
 
-async def test_a_running_job_is_told_by_message_and_by_heartbeat(store: Store) -> None:
+async def test_a_cancel_reaches_a_running_job_by_message_and_by_heartbeat(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     assert await store.cancel(job_id) is Cancelled.CANCELLING

@@ -79,7 +79,9 @@ async def test_an_undelivered_claim_of_a_cancelled_job_ends_it(store: Store) -> 
     assert (await store.job(job_id)).status is Status.CANCELLED
 
 
-async def test_who_ignores_a_cancel_and_keeps_beating_loses_the_job_long_before_its_lease(bench: Bench) -> None:
+async def test_a_worker_that_ignores_a_cancel_and_sends_heartbeats_loses_the_job_before_its_lease_ends(
+    bench: Bench,
+) -> None:
     store = bench.store(STUBBORN)
     (job_id,) = await submit(store, new_job(max_attempts=9))
     (got,) = await claim(store)
@@ -99,7 +101,9 @@ async def test_who_ignores_a_cancel_and_keeps_beating_loses_the_job_long_before_
     assert (await finish(store, got)).verdict is Verdict.LEASE_LOST
 
 
-async def test_who_ignores_a_timeout_and_keeps_beating_loses_the_attempt_long_before_its_lease(bench: Bench) -> None:
+async def test_a_worker_that_ignores_a_timeout_and_sends_heartbeats_loses_the_attempt_before_its_lease_ends(
+    bench: Bench,
+) -> None:
     store = bench.store(STUBBORN)
     (job_id,) = await submit(store, new_job(timeout_ms=1, max_attempts=1))
     (got,) = await claim(store)
@@ -122,7 +126,7 @@ async def test_a_lease_is_as_long_as_ever_where_nothing_is_to_be_stopped(bench: 
     assert await bench.client.zscore(bench.keys.leases, job_id) > before
 
 
-async def test_the_worker_that_has_the_job_is_told_at_once_by_its_fence(store: Store) -> None:
+async def test_the_worker_that_has_the_job_is_notified_at_once_by_its_fence(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     cancels = store.attempts.cancels()
@@ -134,7 +138,7 @@ async def test_the_worker_that_has_the_job_is_told_at_once_by_its_fence(store: S
     await cancels.aclose()  # type: ignore[attr-defined] # it is a generator
 
 
-async def test_a_message_of_an_earlier_attempt_names_a_fence_that_nobody_has(store: Store) -> None:
+async def test_a_message_of_an_earlier_attempt_names_a_stale_fence(store: Store) -> None:
     (job_id,) = await submit(store, new_job(max_attempts=1))
     (first,) = await claim(store)
     await store.cancel(job_id)
@@ -167,7 +171,7 @@ async def test_two_cancels_at_once_are_one(store: Store) -> None:
     assert (await store.job(waiting)).cancel_requested_at_ms == asked_at
 
 
-async def test_a_result_and_a_cancel_at_once_agree_on_who_was_first(store: Store) -> None:
+async def test_a_concurrent_result_and_cancel_agree_on_their_order(store: Store) -> None:
     for _ in range(20):
         (job_id,) = await submit(store, new_job())
         (got,) = await claim(store)

@@ -136,7 +136,7 @@ async def test_dependents_waited_forever_for_a_cascade_that_has_lost_its_token(b
     assert await bench.client.hget(bench.keys.job(b.id), "status") == b"pending"
 
 
-async def test_a_cascade_goes_over_each_edge_once(store: Store) -> None:
+async def test_a_cascade_visits_each_edge_once(store: Store) -> None:
     """Each job also depends on the root; the root's last children are the first of the chain."""
     root, *chain = jobs(20)
     for job, behind in zip(chain, [*chain[1:], root], strict=True):
@@ -147,7 +147,7 @@ async def test_a_cascade_goes_over_each_edge_once(store: Store) -> None:
     assert set(await statuses(store, root, *chain)) == {"cancelled"}
 
 
-async def test_a_cascade_passes_over_a_dependent_that_was_deleted_and_notes_no_damage(
+async def test_a_cascade_passes_over_a_dependent_that_was_deleted_and_records_no_damage(
     store: Store, bench: Bench
 ) -> None:
     root, gone, other = jobs(3)

@@ -68,7 +68,7 @@ async def test_a_timer_waited_as_long_as_the_clock_had_been_ahead(bench: Bench, 
     assert await due_in_ms(bench, f"{kind} {job_id}") <= 60_000
 
 
-async def test_a_moment_that_somebody_named_stays(bench: Bench) -> None:
+async def test_a_named_moment_stays(bench: Bench) -> None:
     store = bench.store(PATIENT)
     later = await now_ms(bench) + DAY_MS
     named = new_job(run_at_ms=later, deadline=Moment(at_ms=later + 1), expires=Moment(at_ms=later + 2))

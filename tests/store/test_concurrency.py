@@ -32,7 +32,7 @@ async def started(store: Store, *, limit: int = 10, queues: list[str] | None = N
     return [one.id for one in await claim(store, limit=limit, queues=queues or QUEUES)]
 
 
-async def test_no_more_jobs_of_a_key_run_at_once_than_may_in_all_queues_together(store: Store) -> None:
+async def test_a_concurrency_key_limits_running_jobs_across_all_queues(store: Store) -> None:
     await submit(store, *jobs(3, concurrency=TWO), *jobs(3, concurrency=TWO, queue="other"))
     claims = await claim(store, queues=QUEUES, limit=10)
     assert [one.queue for one in claims] == ["default", "default"]
@@ -47,7 +47,7 @@ async def test_two_keys_do_not_hold_up_each_other(store: Store) -> None:
     assert len(await started(store)) == 2
 
 
-async def test_those_held_back_start_in_their_order_and_higher_priorities_first(store: Store) -> None:
+async def test_held_jobs_start_in_their_order_and_higher_priorities_first(store: Store) -> None:
     usual, urgent = jobs(3, concurrency=ONE), jobs(2, concurrency=ONE, priority=9)
     await submit(store, new_job(concurrency=ONE))
     [running] = await claim(store)
@@ -77,7 +77,7 @@ async def test_slots_that_got_free_one_by_one_are_taken_in_the_order_of_the_line
     assert ids(held)[3] not in order
 
 
-async def test_an_urgent_job_overtakes_those_that_were_let_go_and_not_yet_started(store: Store) -> None:
+async def test_an_urgent_job_overtakes_admitted_jobs_that_have_not_started(store: Store) -> None:
     await store.change_queue("default", QueueChange(paused=True))
     await submit(store, *jobs(2, concurrency=ONE))
     urgent = new_job(concurrency=ONE, priority=9)
@@ -112,7 +112,7 @@ async def test_a_parked_worker_is_woken_when_a_slot_gets_free(store: Store, benc
     assert len(await started(store, queues=["other"])) == 1
 
 
-async def test_a_submission_wakes_nobody_for_a_job_that_has_no_slot(store: Store, bench: Bench) -> None:
+async def test_a_submission_wakes_no_worker_for_a_job_without_a_slot(store: Store, bench: Bench) -> None:
     await submit(store, new_job(concurrency=ONE))
     await claim(store)
     await parked(store, "w2")
@@ -149,7 +149,7 @@ async def test_raising_the_limit_starts_waiting_jobs_and_wakes_a_worker(store: S
     assert len(await started(store)) == 3
 
 
-async def test_a_lowered_limit_holds_for_those_that_wait(store: Store) -> None:
+async def test_a_lowered_limit_applies_to_waiting_jobs(store: Store) -> None:
     four = Concurrency("customer-7", 4)
     await submit(store, *jobs(8, concurrency=four))
     running = await claim(store, limit=3)

@@ -153,7 +153,7 @@ async def test_a_dependent_that_is_skipped_leaves_nothing(store: Store, bench: B
     assert not await bench.client.exists(bench.keys.concurrency("customer-7"))
 
 
-async def test_a_purge_cancels_those_that_are_held_too(store: Store) -> None:
+async def test_a_purge_also_cancels_held_jobs(store: Store) -> None:
     await submit(store, *jobs(130, concurrency=ONE), *jobs(3), *jobs(120, concurrency=Concurrency("b", 1)))
     [running, *_] = await claim(store)
     assert await store.purge_queue("default") == (252, False)

@@ -12,7 +12,7 @@ async def pending(bench: Bench) -> int:
     return int(await bench.client.llen(bench.keys.pending("default", 5)))
 
 
-async def test_keys_of_which_jobs_are_held_were_looked_at_again_every_minute(bench: Bench) -> None:
+async def test_keys_of_which_jobs_are_held_were_checked_again_every_minute(bench: Bench) -> None:
     store = bench.store()
     await submit(store, *(new_job(concurrency=Concurrency(f"k{at}", 1)) for at in range(20) for _ in range(2)))
     assert await pending(bench) == 20
@@ -45,7 +45,7 @@ async def test_a_job_that_came_too_late_for_a_slot_goes_with_the_next_one(bench:
     assert ((await store.job(first)).status, got.id) == (Status.DONE, second)
 
 
-async def test_the_hash_of_a_key_was_written_whenever_it_was_looked_at(bench: Bench) -> None:
+async def test_the_hash_of_a_key_was_written_whenever_it_was_checked(bench: Bench) -> None:
     store = bench.store()
     await submit(store, *(new_job(concurrency=Concurrency("k", 1)) for _ in range(3)))
     before = await bench.client.hgetall(bench.keys.concurrency("k"))

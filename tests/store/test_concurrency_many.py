@@ -33,7 +33,7 @@ async def not_admitted(store: Store, many: list[NewJob], monkeypatch: pytest.Mon
         await store.submit(many)
 
 
-async def test_of_many_that_may_start_at_once_a_part_is_let_go_in_each_call(store: Store, bench: Bench) -> None:
+async def test_of_many_that_may_start_at_once_a_part_is_admitted_in_each_call(store: Store, bench: Bench) -> None:
     running = await submit_and_start(store, new_job(concurrency=ONE))
     many = jobs(450, concurrency=ONE)
     await submit(store, *many)
@@ -77,7 +77,7 @@ async def test_a_slot_is_offered_to_all_of_many_queues(store: Store, bench: Benc
     await finish(store, running)
 
 
-async def test_many_keys_in_one_submission_are_let_go_and_a_worker_is_woken_to_go_on(store: Store) -> None:
+async def test_many_keys_in_one_submission_are_admitted_and_a_worker_is_woken_to_go_on(store: Store) -> None:
     many = [new_job(concurrency=Concurrency(f"k{number}", 1)) for number in range(190)]
     await submit(store, *many)
     assert len(await all_of(store, "default", most_calls=4)) == 190
@@ -95,7 +95,7 @@ async def test_a_worker_is_woken_for_a_key_that_no_call_had_time_for(store: Stor
         assert len(await claim(store, worker=job.queue, queues=[job.queue])) == 1
 
 
-async def test_who_claims_and_leaves_only_held_jobs_behind_wakes_nobody(store: Store, bench: Bench) -> None:
+async def test_a_claim_that_leaves_only_held_jobs_wakes_no_worker(store: Store, bench: Bench) -> None:
     await submit_and_start(store, new_job(concurrency=ONE))
     await submit(store, *jobs(3, concurrency=ONE), new_job(queue="other"))
     request = ClaimRequest("w2", ["default"], 5, "w2:1", park_ms=5_000, inbox="in-w2")
@@ -156,7 +156,7 @@ async def test_a_submission_that_is_admitted_late_does_not_bring_back_its_limit(
 
 
 @pytest.mark.damaged
-async def test_a_job_whose_hash_is_gone_holds_up_nobody_behind_it(store: Store, bench: Bench) -> None:
+async def test_a_job_without_a_hash_holds_up_no_job_behind_it(store: Store, bench: Bench) -> None:
     first, second = jobs(2, concurrency=ONE)
     await submit(store, first, second)
     await bench.client.unlink(bench.keys.job(first.id))

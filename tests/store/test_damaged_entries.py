@@ -159,9 +159,7 @@ async def test_a_damaged_key_of_one_step_keeps_a_reaper_from_no_other(bench: Ben
 
 
 @pytest.mark.parametrize("field", [("more", "0"), ("env", '{"A": 5}'), ("argv", "[5]"), ("env", "[]")])
-async def test_what_is_no_object_of_a_job_was_raised_to_all_who_claimed_it(
-    bench: Bench, field: tuple[str, str]
-) -> None:
+async def test_an_invalid_object_of_a_job_was_an_error_for_every_claimer(bench: Bench, field: tuple[str, str]) -> None:
     store = bench.store()
     (job,) = await submit(store, new_job(argv=["true"], max_attempts=1))
     await bench.client.hset(bench.keys.job(job), *field)
@@ -214,7 +212,7 @@ async def test_one_damaged_job_cost_its_worker_all_heartbeats_and_output(bench: 
     assert await store.attempts.release(held) == [None, Status.PENDING]
 
 
-async def test_the_result_of_a_damaged_job_is_told_as_broken_and_spares_those_beside_it(bench: Bench) -> None:
+async def test_the_result_of_a_damaged_job_is_reported_as_broken_and_spares_the_others(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job(), new_job())
     claims = await claim(store, limit=2)
@@ -225,7 +223,7 @@ async def test_the_result_of_a_damaged_job_is_told_as_broken_and_spares_those_be
     assert await bench.client.smembers(bench.keys.quarantine) == {claims[0].id.encode()}
 
 
-async def test_the_result_of_a_job_that_is_gone_is_told_as_unknown(bench: Bench) -> None:
+async def test_the_result_of_a_deleted_job_is_reported_as_unknown(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job())
     (got,) = await claim(store)

@@ -136,7 +136,7 @@ async def test_an_error_that_begins_with_cancelled_lost_that_word_after_a_deadli
 
 
 @pytest.mark.parametrize("error", ["stopped at row 17", "stopped at row 17\ncancelled", "cancelled at 17\n16 done"])
-async def test_what_a_worker_said_of_a_cancelled_attempt_was_lost_after_a_deadline(bench: Bench, error: str) -> None:
+async def test_the_report_on_a_cancelled_attempt_was_lost_after_a_deadline(bench: Bench, error: str) -> None:
     """The first line of an error was taken for the word of our own worker, whatever it said."""
     store = bench.store()
     (job_id,) = await submit(store, new_job(deadline=Moment(after_ms=3_600_000)))
@@ -159,7 +159,7 @@ async def test_a_running_job_is_stopped_at_its_deadline_and_every_end_is_failed(
     assert (await finish(store, got, outcome)).verdict is Verdict.RECORDED
 
 
-async def test_a_running_job_whose_deadline_passes_is_told_at_once(bench: Bench) -> None:
+async def test_a_passed_deadline_reaches_a_running_job_at_once(bench: Bench) -> None:
     store = bench.store()
     (job_id,) = await submit(store, new_job(deadline=SOON))
     (got,) = await claim(store)
@@ -195,7 +195,7 @@ async def test_a_job_past_its_deadline_fails_also_when_its_worker_dies_or_gives_
     assert (job.status, job.reason) == (Status.FAILED, Reason.EXPIRED)
 
 
-async def test_who_ignores_the_deadline_and_keeps_beating_loses_the_job(bench: Bench) -> None:
+async def test_a_worker_that_ignores_the_deadline_and_sends_heartbeats_loses_the_job(bench: Bench) -> None:
     store = bench.store(STUBBORN)
     (job_id,) = await submit(store, new_job(deadline=SOON))
     (got,) = await claim(store)

@@ -41,7 +41,7 @@ async def test_a_job_of_a_workflow_that_goes_on_is_not_deleted(store: Store) -> 
         await store.workflow(workflow.workflow or "")
 
 
-async def test_dependents_are_told_before_a_job_is_deleted(store: Store) -> None:
+async def test_dependents_are_notified_before_a_job_is_deleted(store: Store) -> None:
     (parent,) = await submit(store, new_job())
     children = jobs(900, depends_on=after(parent))
     await store.submit(children)

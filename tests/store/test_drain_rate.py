@@ -31,7 +31,7 @@ def a_second_later(bench: Bench) -> Callable[[], Any]:
     return shift
 
 
-async def test_who_is_refused_is_told_to_come_back_when_as_many_have_ended_as_are_too_many(
+async def test_a_refused_submission_may_return_when_the_excess_has_ended(
     store: Store, a_second_later: Callable[[], Any]
 ) -> None:
     await submit(store, *jobs(60))
@@ -103,9 +103,7 @@ async def test_when_nothing_drains_the_refusal_says_so(store: Store, a_second_la
     assert "none has ended recently" in str(still)
 
 
-async def test_a_rate_that_nobody_measures_any_more_is_not_known(
-    bench: Bench, a_second_later: Callable[[], Any]
-) -> None:
+async def test_an_outdated_rate_is_unknown(bench: Bench, a_second_later: Callable[[], Any]) -> None:
     store = await limited(bench.store(), 1)
     await submit(store, new_job())
     await store.maintenance.measure()
@@ -115,7 +113,7 @@ async def test_a_rate_that_nobody_measures_any_more_is_not_known(
     assert (await refused(store, new_job())).rate is None
 
 
-async def test_a_submission_larger_than_the_limit_is_told_that_it_never_fits(store: Store) -> None:
+async def test_a_submission_larger_than_the_limit_is_refused_as_never_fitting(store: Store) -> None:
     await limited(store, 2)
     assert "can never fit" in str(await refused(store, *jobs(3)))
 

@@ -254,7 +254,7 @@ async def test_the_cause_of_a_skipped_job_is_its_first_parent_that_failed_as_lon
 
 
 @pytest.mark.damaged
-async def test_a_walk_to_jobs_that_are_gone_goes_on_and_notes_no_damage(store: Store, bench: Bench) -> None:
+async def test_a_walk_to_jobs_that_are_gone_goes_on_and_records_no_damage(store: Store, bench: Bench) -> None:
     (parent,) = await submit(store, new_job())
     (child,) = await submit(store, new_job(depends_on=after(parent)))
     await bench.client.lpush(f"{bench.keys.job(parent)}:children", f"done:{ids.new_id()}")

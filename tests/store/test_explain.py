@@ -37,7 +37,7 @@ async def test_a_blocked_job_names_what_it_waits_for(store: Store) -> None:
     assert [one["job"] for one in explained.facts["waits_for"]] == [parent.id for parent in parents[1:]]
 
 
-async def test_a_pending_job_knows_its_place_and_that_nobody_serves_it(store: Store) -> None:
+async def test_a_pending_job_knows_its_position_and_that_no_worker_serves_it(store: Store) -> None:
     urgent = new_job(priority=9)
     ids = await submit(store, *jobs(3), urgent)
     sentence = await said(store, ids[2])
@@ -47,7 +47,7 @@ async def test_a_pending_job_knows_its_place_and_that_nobody_serves_it(store: St
     assert (await said(store, ids[0])).endswith("in queue default, which 1 worker serves, 1 of them with free slots.")
 
 
-async def test_what_holds_a_queue_up_is_said(store: Store) -> None:
+async def test_the_reason_that_holds_up_a_queue_is_explained(store: Store) -> None:
     ids = await submit(store, *jobs(3))
     await serve(store)
     await store.change_queue("default", QueueChange(paused=True))
@@ -59,7 +59,7 @@ async def test_what_holds_a_queue_up_is_said(store: Store) -> None:
     assert explained.facts["held_by"] == "max_running"
 
 
-async def test_a_job_without_a_slot_of_its_key_names_those_that_have_one_and_knows_its_place(store: Store) -> None:
+async def test_a_job_without_a_slot_names_the_jobs_with_one_and_knows_its_position(store: Store) -> None:
     two = Concurrency("customer-7", 2)
     ids = await submit(store, *jobs(5, concurrency=two))
     assert "4 jobs are ahead of it in queue default, which no worker serves" in await said(store, ids[4])
@@ -132,7 +132,7 @@ async def test_a_skipped_job_names_the_first_cause(store: Store) -> None:
     assert explained.facts["caused_by"] == [middle.id, root.id]
 
 
-async def test_how_a_job_ended_is_told(store: Store) -> None:
+async def test_the_end_of_a_job_is_explained(store: Store) -> None:
     good, bad, unwanted = await submit(store, *jobs(3, max_attempts=1))
     first, second = await claim(store, limit=2)
     await finish(store, first)

@@ -108,7 +108,7 @@ async def test_a_final_job_that_was_cancelled_before_its_admission_never_ran_whe
     assert await statuses(store, one, last) == ["done", "done"]
 
 
-async def test_a_concurrency_key_counts_who_is_cancelled_before_its_admission(
+async def test_a_concurrency_key_counts_jobs_that_are_cancelled_before_their_admission(
     store: Store, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -146,7 +146,7 @@ async def test_a_retry_of_one_task_by_its_id_left_its_workflow_stopped(store: St
     assert (await store.workflow(workflow)).stopped is None
 
 
-async def test_a_final_job_ran_again_beside_the_one_that_had_its_unique_key_by_then(store: Store, bench: Bench) -> None:
+async def test_a_final_job_ran_again_although_another_job_had_its_unique_key(store: Store, bench: Bench) -> None:
     (a, last) = jobs(2, max_attempts=1)
     last.final, last.unique = True, unique()
     await start(store, a, last)
@@ -206,7 +206,7 @@ async def test_the_sweep_cut_off_a_cascade_that_was_under_way(bench: Bench) -> N
     assert set(await statuses(store, *children)) <= {"cancelled", "None"}  # some are swept by now
 
 
-async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store: Store, bench: Bench) -> None:
+async def test_a_task_was_deleted_before_its_dependents_were_notified(store: Store, bench: Bench) -> None:
     array = array_job(1)
     await submit(store, array)
     (task,) = tasks_of(array)
@@ -223,7 +223,7 @@ async def test_a_task_was_deleted_before_those_that_depend_on_it_were_told(store
 # --- bulk actions -----------------------------------------------------------------------------------------------------
 
 
-async def test_an_order_looked_at_the_indexes_of_any_number_of_queues(store: Store, bench: Bench) -> None:
+async def test_a_bulk_action_read_the_indexes_of_any_number_of_queues(store: Store, bench: Bench) -> None:
     members = [new_job(id=job_id, queue=f"q{n}") for n, job_id in enumerate(ids.new_ids(501))]
     await submit(store, *members)
     assert counts(await act(store, Verb.CANCEL)) == (501, 501, 0)

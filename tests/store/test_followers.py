@@ -66,7 +66,7 @@ async def test_a_cascade_ends_all_arrays_that_follow_however_many(store: Store) 
     assert {(await store.job(one.id)).status for one in [job, *behind]} == {Status.CANCELLED}
 
 
-async def test_an_array_that_follows_one_of_an_open_submission_is_told_of_its_cancel(store: Store) -> None:
+async def test_an_array_that_follows_one_of_an_open_submission_learns_of_its_cancel(store: Store) -> None:
     many = jobs(450, queue="other")
     many[-1].array = NewArray(ids.new_id(), 3)
     await store.submit(many)
@@ -79,7 +79,7 @@ async def test_an_array_that_follows_one_of_an_open_submission_is_told_of_its_ca
     assert (await array_of(store, behind)).counts[Status.SKIPPED] == 3
 
 
-async def test_an_array_that_starts_when_nothing_has_ended_went_over_all_that_it_follows(bench: Bench) -> None:
+async def test_an_array_that_starts_when_nothing_has_ended_visited_all_that_it_follows(bench: Bench) -> None:
     store = bench.store()
     job = array_job(20)
     await submit(store, job)
@@ -92,7 +92,7 @@ async def test_an_array_that_starts_when_nothing_has_ended_went_over_all_that_it
 
 @pytest.mark.damaged
 @pytest.mark.parametrize("part", ["followers", "ended"])
-async def test_a_damaged_key_of_an_array_spares_those_who_end_its_tasks(bench: Bench, part: str) -> None:
+async def test_a_damaged_key_of_an_array_spares_the_ends_of_its_tasks(bench: Bench, part: str) -> None:
     store = bench.store()
     job = array_job(2)
     await submit(store, job)
@@ -134,7 +134,7 @@ async def test_a_walk_over_followers_that_was_forgotten_goes_on(bench: Bench) ->
     assert len(await claim(store, queues=["behind"], limit=150)) == 90
 
 
-async def test_the_doctor_took_arrays_that_are_still_to_be_told_for_stuck_ones(store: Store) -> None:
+async def test_the_doctor_took_arrays_with_pending_notifications_for_stuck_ones(store: Store) -> None:
     job = array_job(1)
     await submit(store, job, *followers(job, VISITS + 20))
     [only] = await claim(store)
@@ -240,7 +240,7 @@ async def test_a_retry_of_one_task_while_its_array_is_cancelled_kept_the_array_f
     assert (await store.job(behind.id)).status is Status.CANCELLED
 
 
-async def test_tasks_that_a_retry_had_come_past_were_retried_once_more(store: Store, bench: Bench) -> None:
+async def test_tasks_that_a_retry_had_passed_were_retried_again(store: Store, bench: Bench) -> None:
     """What the array follows had told it something meanwhile: the retry began at its first task again."""
     job = array_job(3)
     (behind,) = followers(job, 1, When.FINISHED)

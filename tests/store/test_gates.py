@@ -64,7 +64,7 @@ async def test_a_submission_to_a_paused_queue_starts_nothing(store: Store) -> No
     assert await claim(store, worker="w1") == []
 
 
-async def test_no_more_jobs_of_a_queue_run_than_may(store: Store) -> None:
+async def test_a_queue_runs_at_most_max_running_jobs(store: Store) -> None:
     await limit_running(store, 2)
     await submit(store, *jobs(5))
     first, second = await claim(store, limit=5)
@@ -98,7 +98,7 @@ async def test_however_a_job_ends_its_place_is_free(store: Store, how: str) -> N
     assert len(await claim(store, wait=True)) == 1
 
 
-async def test_who_is_parked_starts_the_next_job_in_the_moment_that_a_place_is_free(store: Store) -> None:
+async def test_a_parked_worker_starts_the_next_job_as_soon_as_a_slot_is_free(store: Store) -> None:
     await limit_running(store, 1)
     await submit(store, *jobs(2))
     [first] = await claim(store)
@@ -107,7 +107,7 @@ async def test_who_is_parked_starts_the_next_job_in_the_moment_that_a_place_is_f
     assert await woken(store) == "w2"
 
 
-async def test_who_is_parked_hears_that_a_queue_goes_on(store: Store) -> None:
+async def test_a_parked_worker_is_woken_when_a_queue_is_resumed(store: Store) -> None:
     await store.change_queue("default", PAUSED)
     await submit(store, new_job())
     await parked(store, "w2")
@@ -115,7 +115,7 @@ async def test_who_is_parked_hears_that_a_queue_goes_on(store: Store) -> None:
     assert await woken(store) == "w2"
 
 
-async def test_no_more_jobs_start_in_a_time_than_may(store: Store) -> None:
+async def test_a_rate_limits_the_starts_in_its_period(store: Store) -> None:
     await store.change_queue("default", QueueChange(rate=Rate(2, 400)))
     await submit(store, *jobs(5))
     began = time.monotonic()
@@ -192,7 +192,7 @@ async def test_limits_show_and_go(store: Store) -> None:
     assert await store.queues() == []
 
 
-async def test_who_took_one_of_two_free_places_left_the_next_worker_asleep(store: Store) -> None:
+async def test_a_worker_that_took_one_of_two_free_slots_left_the_next_worker_asleep(store: Store) -> None:
     await limit_running(store, 2)
     await submit(store, *jobs(6))
     running = await claim(store, limit=2)
@@ -251,7 +251,7 @@ async def test_queues_are_named_again_when_there_are_no_longer_too_many_with_a_g
     assert await bench.client.hget(bench.keys.meta, "gated") is None
 
 
-async def test_of_more_starts_than_a_lowered_rate_allows_a_claim_reads_only_those_that_count(
+async def test_of_more_starts_than_a_lowered_rate_allows_a_claim_reads_only_the_counted_ones(
     store: Store, bench: Bench
 ) -> None:
     """It read all of them: thousands, with each claim, until they were too old."""

@@ -50,7 +50,7 @@ async def test_a_release_after_the_result_gives_nothing_back(store: Store) -> No
     assert (await store.job(job_id)).status is Status.DONE
 
 
-async def test_a_release_of_a_job_that_is_gone_notes_no_damage(store: Store, bench: Bench) -> None:
+async def test_a_release_of_a_job_that_is_gone_records_no_damage(store: Store, bench: Bench) -> None:
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
     await finish(store, got)

@@ -56,7 +56,7 @@ async def test_a_job_that_loses_every_worker_fails_as_worker_lost(store: Store) 
     assert "w1" in job.error
 
 
-async def test_a_lost_job_goes_ahead_of_those_that_wait(store: Store) -> None:
+async def test_a_lost_job_goes_ahead_of_waiting_jobs(store: Store) -> None:
     first, second = await submit(store, new_job(), new_job())
     await claim(store)
     await reap_all(store)
@@ -94,7 +94,7 @@ async def test_a_heartbeat_renews_even_if_its_key_has_gone(bench: Bench) -> None
     assert await bench.client.pttl(bench.keys.heartbeat(job_id)) > 0
 
 
-async def test_a_heartbeat_of_a_lost_lease_is_told_so_and_renews_nothing(bench: Bench) -> None:
+async def test_a_heartbeat_of_a_lost_lease_is_answered_lost_and_renews_nothing(bench: Bench) -> None:
     store = bench.store()
     (job_id,) = await submit(store, new_job())
     (got,) = await claim(store)
@@ -103,7 +103,7 @@ async def test_a_heartbeat_of_a_lost_lease_is_told_so_and_renews_nothing(bench: 
     assert not await bench.client.exists(bench.keys.heartbeat(job_id))
 
 
-async def test_a_lost_attempt_is_told_apart_from_the_next_one_of_the_same_job(store: Store) -> None:
+async def test_a_lost_attempt_is_distinguished_from_the_next_one_of_the_same_job(store: Store) -> None:
     """Answers by job would have renewed the lost attempt, and its command would have run on beside the next one."""
     await submit(store, new_job())
     (first,) = await claim(store)
@@ -113,7 +113,9 @@ async def test_a_lost_attempt_is_told_apart_from_the_next_one_of_the_same_job(st
     assert beats == {first.fence: Beat.LOST, second.fence: Beat.OK}
 
 
-async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_beats(bench: Bench, wait_until: WaitUntil) -> None:
+async def test_a_worker_that_ignores_the_timeout_is_ended_though_it_sends_heartbeats(
+    bench: Bench, wait_until: WaitUntil
+) -> None:
     store = bench.store(Policy(lease_ms=300, pass_ms=100, stop_ms=50))
     (job_id,) = await submit(store, new_job(timeout_ms=1, max_attempts=1))
     (got,) = await claim(store)
@@ -297,7 +299,7 @@ async def test_a_job_whose_worker_is_lost_before_its_timeout_has_not_timed_out(s
 
 
 @pytest.mark.damaged
-async def test_a_damaged_heartbeat_of_a_lease_that_is_too_long_spares_the_one_beside_it(bench: Bench) -> None:
+async def test_a_damaged_heartbeat_of_a_lease_that_is_too_long_spares_the_other_one(bench: Bench) -> None:
     store = bench.store()
     broken, good = await submit(store, new_job(), new_job())
     await claim(store, limit=2)

@@ -70,7 +70,7 @@ async def test_a_lease_is_put_off_by_one_lease_at_most(bench: Bench) -> None:
     assert await lease_of(bench, job_id) == until + LEASE_MS + 0.5
 
 
-async def test_a_lease_that_had_ended_before_nobody_looked_is_not_put_off(bench: Bench) -> None:
+async def test_a_lease_that_had_ended_before_the_stall_is_not_put_off(bench: Bench) -> None:
     store = bench.store(USUAL)
     await lost_claims(bench, store, 20_000)
     await nobody_looked(bench, 10_000)
@@ -90,7 +90,7 @@ async def test_a_stall_in_each_lease_put_reaping_off_for_ever(bench: Bench) -> N
     assert (await store.job(job_id)).status is Status.PENDING
 
 
-async def test_a_worker_that_was_heard_again_is_put_off_once_more(bench: Bench) -> None:
+async def test_a_worker_with_a_new_heartbeat_is_put_off_again(bench: Bench) -> None:
     store = bench.store(USUAL)
     [job_id] = await lost_claims(bench, store, 1_000)
     await nobody_looked(bench, 3_400)
@@ -114,7 +114,7 @@ async def test_a_look_takes_nothing_for_lost_that_was_put_off(bench: Bench) -> N
     assert await lease_of(bench, job_id) == put_off
 
 
-async def test_what_ran_while_nobody_looked_is_put_off_with_the_same_pass(bench: Bench) -> None:
+async def test_leases_that_ran_during_the_stall_are_put_off_with_the_same_pass(bench: Bench) -> None:
     store = bench.store(USUAL)
     await lost_claims(bench, store, 1_000, size=250)
     await nobody_looked(bench, 600_000)
@@ -122,7 +122,7 @@ async def test_what_ran_while_nobody_looked_is_put_off_with_the_same_pass(bench:
     assert (reaped.put_off, reaped.requeued) == (250, 0)
 
 
-async def test_a_time_in_which_nobody_looked_that_lies_ahead_is_not_believed(bench: Bench) -> None:
+async def test_a_stall_that_lies_ahead_is_not_believed(bench: Bench) -> None:
     store = bench.store(USUAL)
     await lost_claims(bench, store, 1_000)
     now = await now_ms(bench)
@@ -154,7 +154,7 @@ async def test_a_lease_that_ends_in_a_day_is_not_believed(bench: Bench) -> None:
     assert (await store.job(job_id)).status is Status.PENDING
 
 
-async def test_a_heartbeat_that_lasts_for_a_day_keeps_no_lease_that_is_over(bench: Bench) -> None:
+async def test_a_heartbeat_that_lasts_for_a_day_keeps_no_expired_lease(bench: Bench) -> None:
     store = bench.store()
     [job_id] = await submit(store, new_job())
     await claim(store)
@@ -215,7 +215,7 @@ async def test_all_leases_that_are_too_long_are_cut_by_one_pass(bench: Bench) ->
 
 
 @pytest.mark.parametrize("field", ["started_at", "cancel_requested_at", "expired_at"])
-async def test_a_moment_that_lies_ahead_is_now_for_who_beats(bench: Bench, field: str) -> None:
+async def test_a_time_that_lies_ahead_counts_as_now_for_a_heartbeat(bench: Bench, field: str) -> None:
     """Else a command that has to stop would have a day more."""
     store = bench.store(USUAL)
     [job_id] = await submit(store, new_job(timeout_ms=60_000))

@@ -74,7 +74,7 @@ async def test_a_workflow_leaves_with_its_last_job(bench: Bench) -> None:
     assert not await bench.client.exists(bench.keys.workflow(made.workflow), bench.keys.workflow_jobs(made.workflow))
 
 
-async def test_a_job_whose_dependents_were_not_all_told_is_kept(bench: Bench) -> None:
+async def test_a_job_with_dependents_to_notify_is_kept(bench: Bench) -> None:
     store = bench.store(SHORT)
     root = new_job()
     await store.submit([root, *(new_job(depends_on=after(root.id)) for _ in range(450))], as_workflow=True)

@@ -110,7 +110,7 @@ async def test_lost_wake_ups_are_renewed_bit_by_bit_where_jobs_are_pending(
     assert [await store.maintenance.rouse() for _ in range(4)] == [4, 4, 2, 4]
 
 
-async def test_a_queue_without_pending_jobs_is_looked_at_once_more_and_no_longer(bench: Bench) -> None:
+async def test_a_queue_without_pending_jobs_is_checked_once_after_its_last_one(bench: Bench) -> None:
     store = bench.store()
     await fill(store, 3)
     (blocked,) = await submit(store, new_job(queue="q001", concurrency=Concurrency("k", 1)))
@@ -124,7 +124,7 @@ async def test_a_queue_without_pending_jobs_is_looked_at_once_more_and_no_longer
     assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"q002"]
 
 
-async def test_jobs_that_are_held_keep_their_queue_among_those_with_pending_jobs(bench: Bench) -> None:
+async def test_held_jobs_keep_their_queue_in_the_list_of_pending_queues(bench: Bench) -> None:
     store = bench.store()
     await submit(store, *(new_job(queue=queue, concurrency=Concurrency("k", 1)) for queue in ("a", "b")))
     (got,) = await claim(store, queues=["a"])
@@ -174,7 +174,7 @@ async def test_a_queue_that_cannot_be_read_does_not_keep_the_jobs_of_others(benc
     assert (await store.list_jobs(JobFilter())).jobs == ()
 
 
-async def test_an_action_on_all_queues_goes_over_one_index_of_each_status(bench: Bench) -> None:
+async def test_an_action_on_all_queues_visits_one_index_of_each_status(bench: Bench) -> None:
     store = bench.store()
     made = await fill(store, 20)
     for job_id in made[:5]:

@@ -54,7 +54,7 @@ async def test_submissions_are_refused_beyond_the_share_of_memory_that_is_set(be
     await submit(store, new_job())
 
 
-async def test_who_is_refused_for_want_of_memory_is_told_how_long_jobs_take_to_go(bench: Bench) -> None:
+async def test_a_refusal_for_want_of_memory_says_how_long_the_deletion_of_jobs_takes(bench: Bench) -> None:
     await fill(bench, 0.5)
     store = sharing(bench, 0.25)
     await submit(store, *jobs(100))
@@ -70,7 +70,7 @@ async def test_who_is_refused_for_want_of_memory_is_told_how_long_jobs_take_to_g
     assert refused.value.retry_after_s == pytest.approx(5.3, rel=0.3)  # half of 100 jobs, 10 in a second
 
 
-async def test_a_full_redis_does_not_forget_a_job_before_who_waits_for_it_has_seen_its_end(
+async def test_a_full_redis_does_not_delete_a_job_before_its_waiters_have_seen_its_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sharing(bench, 0.5)
@@ -111,7 +111,7 @@ async def test_results_and_heartbeats_are_taken_though_redis_has_no_memory_left(
         await store.attempts.write_output([(cancelled.id, cancelled.fence, output)])
 
 
-async def test_results_are_taken_and_told_to_dependents_when_redis_is_full(bench: Bench) -> None:
+async def test_results_are_stored_and_dependents_notified_when_redis_is_full(bench: Bench) -> None:
     store = sharing(bench, 0.9)
     parent = new_job()
     child = new_job(depends_on=(Dependency(parent.id),))

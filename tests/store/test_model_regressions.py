@@ -31,7 +31,7 @@ async def test_jobs_of_one_submission_start_in_their_order_also_if_some_have_tim
     assert await started(store) == [first.id, second.id, third.id]
 
 
-async def test_a_job_that_expired_and_is_retried_goes_behind_those_that_wait(store: Store) -> None:
+async def test_a_job_that_expired_and_is_retried_goes_behind_waiting_jobs(store: Store) -> None:
     (late,) = await submit(store, new_job(expires=SOON))
     (other,) = await submit(store, new_job())
     await ended(store, late)
@@ -39,7 +39,7 @@ async def test_a_job_that_expired_and_is_retried_goes_behind_those_that_wait(sto
     assert await started(store) == [other, late]
 
 
-async def test_a_job_that_was_moved_away_and_back_goes_behind_those_that_wait(store: Store) -> None:
+async def test_a_job_that_was_moved_away_and_back_goes_behind_waiting_jobs(store: Store) -> None:
     (moved,) = await submit(store, new_job())
     await submit(store, new_job(run_at_ms=2**50))  # its queue stays
     await act(store, Verb.MOVE, queue="default", status=Status.PENDING, to=("elsewhere", None))
@@ -63,7 +63,7 @@ async def test_a_repeated_submission_stores_nothing_although_its_first_job_was_d
     assert (await store.job(second.id)).status is Status.RUNNING
 
 
-async def test_a_job_may_replace_one_of_a_queue_that_is_over_its_limit(store: Store) -> None:
+async def test_a_job_may_replace_one_of_a_queue_above_its_limit(store: Store) -> None:
     await submit(store, new_job(unique=unique("replace")), *jobs(2))
     await store.change_queue("default", QueueChange(max_pending=1))
     (replacing,) = await submit(store, new_job(queue="elsewhere", unique=unique("replace")))
@@ -80,7 +80,7 @@ async def test_a_job_skipped_with_its_parent_in_one_submission_says_how_that_end
     assert (await store.job(child)).error == f"skipped: it depends on {parent}, which ended skipped"
 
 
-async def test_those_who_are_replaced_are_cancelled_in_the_order_of_the_submission(bench: Bench) -> None:
+async def test_replaced_jobs_are_cancelled_in_the_order_of_the_submission(bench: Bench) -> None:
     store, keys = bench.store(), [f"key-{n}" for n in range(9)]
     old = await submit(store, *(new_job(unique=unique("replace", key=key)) for key in keys))
     await submit(store, *(new_job(unique=unique("replace", key=key)) for key in keys))
@@ -90,7 +90,7 @@ async def test_those_who_are_replaced_are_cancelled_in_the_order_of_the_submissi
     assert b" ".join(told).decode().split() == old
 
 
-async def test_a_repeated_submission_was_stored_anew_when_its_first_job_was_deleted_and_others_had_been_returned(
+async def test_a_repeated_submission_was_stored_again_when_its_first_job_was_deleted(
     store: Store,
 ) -> None:
     (holder,) = await submit(store, new_job(unique=unique(), queue="elsewhere"))
@@ -120,7 +120,7 @@ async def test_a_cancel_of_an_array_that_was_repeated_counted_from_the_repeat(st
     assert (await store.job(job.id)).cancel_requested_at_ms == before.cancel_requested_at_ms
 
 
-async def test_what_a_deleted_array_is_told_by_the_one_it_followed_was_kept_for_ever(bench: Bench) -> None:
+async def test_notifications_to_a_deleted_array_were_kept_for_ever(bench: Bench) -> None:
     store = bench.store()
     job = array_job(2, max_parallel=1)
     behind = array_job(2, depends_on=[Dependency(job.id, matching=True)])
@@ -131,7 +131,7 @@ async def test_what_a_deleted_array_is_told_by_the_one_it_followed_was_kept_for_
     assert await bench.client.exists(bench.keys.array(behind.id)) == 0
 
 
-async def test_a_task_that_was_not_stopped_at_its_timeout_kept_its_lease_by_beating(bench: Bench) -> None:
+async def test_a_task_that_was_not_stopped_at_its_timeout_kept_its_lease_by_heartbeats(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=2000, stop_ms=1))
     job = array_job(1, timeout_ms=1)
     await submit(store, job)

@@ -43,7 +43,7 @@ async def test_a_submission_wakes_a_parked_worker_and_its_request_finds_the_job(
     assert (await store.job(job_id)).status is Status.DONE
 
 
-async def test_who_waits_claims_in_the_same_trip_in_which_it_is_woken(store: Store) -> None:
+async def test_a_parked_worker_claims_in_the_round_trip_that_wakes_it(store: Store) -> None:
     request = ClaimRequest("w1", ("default",), 1, "boot:1", park_ms=60_000)
     async with store.attempts.own_connection() as waiting:
         assert (await store.attempts.wait(request, waiting, 0.01)).parked, "nobody woke it"
@@ -68,7 +68,7 @@ async def test_a_parked_request_is_woken_once(bench: Bench) -> None:
     assert await unheard(bench, "w1") == [1]
 
 
-async def test_who_asks_again_is_parked_once_more(bench: Bench) -> None:
+async def test_a_worker_that_asks_again_is_parked_again(bench: Bench) -> None:
     store = bench.store()
     await ask(store)
     assert (await ask(store, limit=2)).parked
@@ -77,7 +77,7 @@ async def test_who_asks_again_is_parked_once_more(bench: Bench) -> None:
     assert len((await ask(store, limit=2)).claims) == 2
 
 
-async def test_those_are_woken_first_who_have_waited_longest(bench: Bench) -> None:
+async def test_the_worker_that_has_waited_longest_is_woken_first(bench: Bench) -> None:
     store = bench.store()
     for number in range(3):
         await ask(store, f"w{number}", park_ms=50_000 + number)
@@ -114,7 +114,7 @@ async def test_a_request_is_parked_no_longer_than_it_wanted(bench: Bench) -> Non
     assert await unheard(bench, "w1", "w2") == [0, 1]
 
 
-async def test_who_waits_longer_is_not_forgotten_because_another_waits_for_less(bench: Bench) -> None:
+async def test_a_longer_wait_is_not_forgotten_because_of_a_shorter_one(bench: Bench) -> None:
     store = bench.store()
     await ask(store, park_ms=60_000)
     await ask(store, "w2", park_ms=20)
@@ -123,7 +123,7 @@ async def test_who_waits_longer_is_not_forgotten_because_another_waits_for_less(
     assert await unheard(bench, "w1", "w2") == [1, 0]
 
 
-async def test_who_waits_for_longer_than_two_leases_is_not_forgotten(bench: Bench) -> None:
+async def test_a_wait_of_more_than_two_leases_is_not_forgotten(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=20))
     await ask(store, park_ms=60_000)
     await asyncio.sleep(0.06)
@@ -180,7 +180,7 @@ async def test_claims_that_two_answers_have_brought_are_not_taken_back(store: St
     assert (await store.job(job_id)).status is Status.RUNNING
 
 
-async def test_a_request_that_was_ended_leaves_those_before_it_overtaken(bench: Bench) -> None:
+async def test_a_request_that_was_ended_leaves_earlier_ones_overtaken(bench: Bench) -> None:
     store = bench.store()
     await ask(store, request_id="boot:2")
     await ask(store, request_id="boot:2", limit=0, park_ms=0)
@@ -201,7 +201,7 @@ async def test_claim_requests_that_have_ended_leave_nothing(bench: Bench) -> Non
     assert await keys_of(bench) == before
 
 
-async def test_requests_whose_time_has_passed_are_swept_out_by_those_who_park(bench: Bench) -> None:
+async def test_expired_requests_are_removed_by_new_ones(bench: Bench) -> None:
     store = bench.store()
     for number in range(50):
         await ask(store, f"pod-{number}", park_ms=1)
@@ -223,7 +223,7 @@ async def test_a_submission_looks_at_few_requests_that_have_ended(bench: Bench) 
     assert await members(bench, "default") == [2000 - 10]
 
 
-async def test_who_was_woken_and_goes_wakes_another(bench: Bench) -> None:
+async def test_a_woken_worker_that_leaves_wakes_another(bench: Bench) -> None:
     store = bench.store()
     for number, worker in enumerate(("w1", "w2")):
         await ask(store, worker, limit=100, park_ms=50_000 + number)
@@ -269,7 +269,7 @@ async def test_an_earlier_due_time_wakes_a_parked_worker(bench: Bench) -> None:
     assert await unheard(bench, "w1") == [1]
 
 
-async def test_the_reaper_wakes_a_parked_worker_where_jobs_wait_and_nobody_comes(bench: Bench) -> None:
+async def test_the_reaper_wakes_a_parked_worker_where_jobs_wait_unclaimed(bench: Bench) -> None:
     """Who was woken first may have died of it."""
     store = bench.store()
     for worker in ("w1", "w2"):
@@ -298,7 +298,7 @@ async def test_a_request_whose_claims_were_given_back_is_answered_and_not_parked
     assert (again.claims, again.answered, again.more) == ((), True, True)
 
 
-async def test_who_is_parked_for_a_short_time_does_not_end_the_parking_of_others(bench: Bench) -> None:
+async def test_a_worker_that_is_parked_briefly_does_not_end_the_parking_of_others(bench: Bench) -> None:
     store = bench.store()
     await ask(store, "w1")
     await ask(store, "w2", park_ms=20)
@@ -321,7 +321,7 @@ async def test_a_server_that_died_with_many_requests_cost_a_pass_for_each_of_the
     assert passes == 5
 
 
-async def test_a_pass_wakes_one_of_those_that_are_heard(bench: Bench) -> None:
+async def test_a_pass_wakes_one_worker_with_a_recent_heartbeat(bench: Bench) -> None:
     store = bench.store()
     for worker in ("w1", "w2", "w3"):
         await ask(store, worker)

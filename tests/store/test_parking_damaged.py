@@ -28,7 +28,7 @@ async def test_a_worker_whose_request_is_damaged_does_not_stop_the_submissions_o
 
 
 @pytest.mark.parametrize("key", ["inbox:w1", "queue:default:parked", "worker:w1:claim"])
-async def test_a_damaged_key_of_those_who_wait_spares_the_jobs(bench: Bench, key: str) -> None:
+async def test_a_damaged_key_of_parked_requests_spares_the_jobs(bench: Bench, key: str) -> None:
     """The submission was half written, and the reaper lost what it had to write."""
     store = bench.store()
     await submit(store, new_job())
@@ -43,7 +43,7 @@ async def test_a_damaged_key_of_those_who_wait_spares_the_jobs(bench: Bench, key
     assert (await store.job(job_id)).status is Status.RUNNING or job_id.encode() in waiting
 
 
-async def test_a_repeat_spares_the_claims_beside_a_job_that_was_damaged_meanwhile(bench: Bench) -> None:
+async def test_a_repeat_spares_the_other_claims_when_a_job_was_damaged_meanwhile(bench: Bench) -> None:
     store = bench.store(Policy(lease_ms=10_000, pass_ms=100))
     await submit(store, new_job(), new_job())
     request = ClaimRequest("w1", ("default",), 2, "boot:1")
@@ -64,7 +64,7 @@ async def test_a_queue_that_is_damaged_cost_the_claims_of_the_one_before_it(benc
     assert await bench.client.zcard(bench.keys.leases) == 1
 
 
-async def test_a_list_that_is_damaged_left_claims_of_another_queue_to_nobody(bench: Bench) -> None:
+async def test_a_damaged_list_lost_claims_of_another_queue(bench: Bench) -> None:
     store = bench.store()
     job_ids = await submit(store, new_job(), new_job())
     await bench.client.set(bench.keys.pending("b", 5), "x")

@@ -12,7 +12,7 @@ def ids_of(claims: list[Claim]) -> list[str]:
     return [one.id for one in claims]
 
 
-async def test_a_suspect_is_claimed_alone_and_those_behind_it_stay_in_order(bench: Bench) -> None:
+async def test_a_poison_job_is_claimed_alone_and_the_jobs_behind_it_stay_in_order(bench: Bench) -> None:
     store = bench.store()
     first, suspect, third, fourth = await submit(store, *jobs(4))
     await bench.client.hset(bench.keys.job(suspect), "losses", "2")
@@ -20,7 +20,7 @@ async def test_a_suspect_is_claimed_alone_and_those_behind_it_stay_in_order(benc
     assert got == [[first], [suspect], [third, fourth]]
 
 
-async def test_a_suspect_that_starts_in_place_of_another_job_of_its_key_is_claimed_alone(bench: Bench) -> None:
+async def test_a_poison_job_that_starts_in_place_of_another_job_of_its_key_is_claimed_alone(bench: Bench) -> None:
     store, pending = bench.store(), bench.keys.pending("default", 5)
     key = Concurrency("k", 5)
     first, suspect, other = await submit(store, new_job(), new_job(concurrency=key), new_job(concurrency=key))
@@ -43,7 +43,7 @@ def as_it_is(job: Job) -> tuple[Status, Reason | None, int]:
     return job.status, job.reason, job.attempts
 
 
-async def test_a_good_job_failed_as_it_was_lost_with_what_ran_beside_it_before_it_began(bench: Bench) -> None:
+async def test_a_good_job_failed_because_its_worker_was_lost_before_it_began(bench: Bench) -> None:
     store = bench.store()
     job_id = await suspect_of(bench, store)
     for _ in range(3):
@@ -58,7 +58,7 @@ async def test_a_good_job_failed_as_it_was_lost_with_what_ran_beside_it_before_i
 
 
 @pytest.mark.parametrize("begins", [True, False])
-async def test_a_worker_that_is_lost_with_a_suspect_that_had_begun_counts_against_it(
+async def test_a_worker_that_is_lost_with_a_poison_job_that_had_begun_counts_against_it(
     bench: Bench, begins: bool
 ) -> None:
     store = bench.store()
@@ -82,7 +82,7 @@ async def test_a_job_that_kills_its_worker_even_before_it_begins_does_so_ten_tim
     assert as_it_is(await store.job(job_id)) == (Status.FAILED, Reason.WORKER_LOST, 2)
 
 
-async def test_a_job_that_was_lost_once_and_has_attempts_left_is_no_suspect_and_its_next_loss_counts(
+async def test_a_job_that_was_lost_once_and_has_attempts_left_is_no_poison_job_and_its_next_loss_counts(
     bench: Bench,
 ) -> None:
     store = bench.store()
@@ -94,7 +94,7 @@ async def test_a_job_that_was_lost_once_and_has_attempts_left_is_no_suspect_and_
         assert as_it_is(await store.job(job_id)) == (Status.PENDING, Reason.WORKER_LOST, attempt)
 
 
-async def test_a_suspect_that_was_lost_does_not_begin(bench: Bench) -> None:
+async def test_a_poison_job_that_was_lost_does_not_begin(bench: Bench) -> None:
     store = bench.store()
     await suspect_of(bench, store)
     (got,) = await claim(store, begins=True)
@@ -105,7 +105,7 @@ async def test_a_suspect_that_was_lost_does_not_begin(bench: Bench) -> None:
     assert await store.attempts.begin(again.id, again.fence)
 
 
-async def test_a_suspect_that_is_cancelled_before_it_begins_is_cancelled_by_the_reaper(bench: Bench) -> None:
+async def test_a_poison_job_that_is_cancelled_before_it_begins_is_cancelled_by_the_reaper(bench: Bench) -> None:
     store = bench.store()
     job_id = await suspect_of(bench, store)
     await claim(store, worker="dies", begins=True)

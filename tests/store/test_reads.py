@@ -117,7 +117,7 @@ async def test_a_slow_read_held_up_every_claim_and_submission(url: str, namespac
         await reads.aclose()
 
 
-async def test_what_was_given_up_is_stopped_and_its_reply_goes_to_nobody(url: str, namespace: str) -> None:
+async def test_an_abandoned_call_is_stopped_and_its_reply_is_dropped(url: str, namespace: str) -> None:
     async with connected(url) as connection:
         reads = Reads(connection, 1)
         async with reads.turn() as reading:
@@ -143,7 +143,7 @@ async def test_turns_share_their_connections_one_after_the_other(url: str) -> No
         await reads.aclose()
 
 
-async def test_whoever_gets_no_turn_is_told_so_and_not_that_redis_is_away(bench: Bench) -> None:
+async def test_a_read_without_a_connection_is_refused_as_busy_and_not_as_an_outage(bench: Bench) -> None:
     reads = Reads(bench.store().connection, 1, wait_s=0.05)
     async with reads.turn():
         with pytest.raises(TooManyReads):
@@ -154,7 +154,7 @@ async def test_whoever_gets_no_turn_is_told_so_and_not_that_redis_is_away(bench:
     await reads.aclose()
 
 
-async def test_pages_do_not_hold_up_single_jobs_nor_those_just_claimed(store: Store) -> None:
+async def test_pages_hold_up_neither_single_jobs_nor_new_claims(store: Store) -> None:
     (job_id,) = await submit(store, new_job())
     store._pages._wait_s = 0.05
     turns = [store._pages.turn() for _ in range(8)]

@@ -163,7 +163,7 @@ async def test_a_job_that_is_done_still_named_a_cause(store: Store) -> None:
     assert (job.status, job.caused_by) == (Status.DONE, None)
 
 
-async def test_nobody_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> None:
+async def test_no_worker_was_woken_when_dead_ids_ended_a_claim(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job())
     await bench.client.rpush(bench.keys.pending("default", 5), *(f"dead{n}" for n in range(1500)))
@@ -272,7 +272,7 @@ async def test_a_damaged_hash_failed_the_whole_listing(bench: Bench) -> None:
     assert [job.id for job in (await store.list_jobs(JobFilter())).jobs] == [good]
 
 
-async def test_a_claim_that_can_not_be_read_was_lost_and_stopped_the_worker(bench: Bench) -> None:
+async def test_a_claim_that_cannot_be_read_was_lost_and_stopped_the_worker(bench: Bench) -> None:
     store = bench.store()
     (job_id,) = await submit(store, new_job(max_attempts=1, env={"A": "b"}))
     await bench.client.hset(bench.keys.job(job_id), "env", "{")

@@ -110,7 +110,7 @@ async def test_progress_of_an_attempt_that_lost_its_lease_is_not_taken_and_the_n
     assert (await store.job(job_id)).progress is None
 
 
-async def test_parents_are_told_with_name_status_and_result(store: Store) -> None:
+async def test_parents_are_listed_with_name_status_and_result(store: Store) -> None:
     good, bad = new_job(name="good"), new_job(max_attempts=1)
     child = new_job(depends_on=(*after(good.id), *after(bad.id, when=When.FAILED)))
     await submit(store, good, bad, child)
@@ -148,7 +148,7 @@ async def test_a_parent_that_is_no_longer_stored_or_damaged_has_no_status(bench:
     ]
 
 
-async def test_many_parents_are_told_within_bounds(bench: Bench) -> None:
+async def test_many_parents_are_listed_within_bounds(bench: Bench) -> None:
     store = bench.store()
     parents = [new_job() for _ in range(130)]
     child = new_job(depends_on=after(*(parent.id for parent in parents)))
@@ -184,7 +184,7 @@ async def test_tags_and_metadata_are_kept_and_found(store: Store) -> None:
     assert await found(metadata={"nothing": ""}) == []
 
 
-async def test_a_result_reported_beside_output_and_other_results_is_told_apart(store: Store) -> None:
+async def test_a_result_reported_with_output_and_other_results_is_distinguished(store: Store) -> None:
     ids = await submit(store, *(new_job() for _ in range(3)))
     claims = await claim(store, limit=3)
     results = [
@@ -208,7 +208,7 @@ async def test_a_result_reported_beside_output_and_other_results_is_told_apart(s
         (b'"' + b"x" * user_json.MAX_RESULT + b'"', "is longer than 65,536 bytes"),
     ],
 )
-def test_what_can_not_be_kept_as_a_result_is_refused_with_a_reason(text: bytes, why: str) -> None:
+def test_what_cannot_be_kept_as_a_result_is_refused_with_a_reason(text: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         user_json.check(text, user_json.MAX_RESULT)
 

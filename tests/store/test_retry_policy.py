@@ -162,7 +162,7 @@ async def test_it_is_capped_and_counts_as_an_attempt(bench: Bench) -> None:
     assert await wait_ms(store, day, max_attempts=1) is None
 
 
-async def test_asking_for_a_wait_goes_before_the_codes_that_are_tried_again_but_not_before_those_that_never_are(
+async def test_a_requested_delay_takes_precedence_over_retry_codes_but_not_over_final_ones(
     store: Store,
 ) -> None:
     asks = failure(75, retry_after_ms=10)

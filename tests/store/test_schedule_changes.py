@@ -132,7 +132,7 @@ async def test_an_occurrence_waits_for_room_in_its_queue(bench: Bench, store: St
     assert await fire(store) == 1
 
 
-async def test_work_that_is_not_valid_any_more_is_refused_and_told(bench: Bench, store: Store) -> None:
+async def test_invalid_work_of_a_schedule_is_refused_and_reported(bench: Bench, store: Store) -> None:
     await put(store)
     await make_due(bench)
     await bench.client.hset(bench.keys.schedule("nightly"), "job", '{"command": ""}')

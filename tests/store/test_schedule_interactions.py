@@ -27,7 +27,7 @@ async def hold_the_key(store: Store) -> str:
 
 
 @pytest.mark.parametrize("overlap", Overlap)
-async def test_an_occurrence_whose_key_another_job_holds_is_not_said_to_have_fired(
+async def test_an_occurrence_whose_key_another_job_holds_is_not_reported_as_fired(
     bench: Bench, store: Store, overlap: Overlap
 ) -> None:
     holder = await hold_the_key(store)
@@ -47,7 +47,7 @@ async def test_an_occurrence_whose_key_another_job_holds_is_not_said_to_have_fir
 
 
 @pytest.mark.parametrize(("on_conflict", "outcome"), [("reject", REFUSED), ("replace", FIRED)])
-async def test_what_becomes_of_an_occurrence_by_its_unique_key_is_told(
+async def test_the_outcome_of_an_occurrence_with_a_unique_key_is_reported(
     bench: Bench, store: Store, on_conflict: str, outcome: RunOutcome
 ) -> None:
     holder = await hold_the_key(store)
@@ -58,7 +58,7 @@ async def test_what_becomes_of_an_occurrence_by_its_unique_key_is_told(
     assert ((await store.job(holder)).status is Status.CANCELLED) is (outcome is FIRED)
 
 
-async def test_leases_are_looked_at_while_weeks_of_missed_minutes_are_counted(
+async def test_leases_are_checked_while_weeks_of_missed_minutes_are_counted(
     bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.schedules.put("often", RARE)

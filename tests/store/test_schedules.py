@@ -75,9 +75,7 @@ async def test_many_schedules_that_are_due_together_all_fire(bench: Bench, store
     assert len(await all_jobs(store)) == 250
 
 
-async def test_who_planned_an_occurrence_and_comes_late_starts_nothing_even_if_the_job_is_gone(
-    bench: Bench, store: Store
-) -> None:
+async def test_a_late_reaper_starts_no_planned_occurrence_even_if_the_job_is_gone(bench: Bench, store: Store) -> None:
     seen = await put(store)
     due_ms = await make_due(bench)
     await fire(store)
@@ -111,7 +109,7 @@ async def test_a_schedule_that_is_changed_while_it_fires_fires_as_it_is_by_then_
     assert [got.command for got in await claim(store)] == (["other"] if change == "put" else [])
 
 
-async def test_an_occurrence_has_the_same_ids_whoever_starts_it(bench: Bench) -> None:
+async def test_an_occurrence_has_the_same_ids_whichever_reaper_starts_it(bench: Bench) -> None:
     first, second = bench.store(), bench.store()
     seen = await put(first)
     assert first_id(seen, 1000) == first_id(await second.schedules.get("nightly"), 1000)

@@ -265,7 +265,7 @@ async def test_a_failed_call_fails_every_submission_in_it(bench: Bench, monkeypa
 
 
 @pytest.mark.parametrize("size", [1, 1_000])
-async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
+async def test_all_jobs_of_a_submission_are_created_at_the_given_time(
     bench: Bench, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.store()
@@ -285,7 +285,7 @@ async def test_all_jobs_of_a_submission_are_made_at_the_time_told(
     assert {job and (job.created_at_ms, job.run_at_ms) for job in await store.jobs(submitted.ids)} == told
 
 
-async def test_nothing_is_told_of_jobs_that_wait_for_others_or_were_there_before(store: Store) -> None:
+async def test_blocked_and_existing_jobs_are_not_reported(store: Store) -> None:
     parent, child = jobs(2)
     child.depends_on = after(parent.id)
     assert (await store.submit([parent, child])).stored_at_ms is not None

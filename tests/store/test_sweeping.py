@@ -31,7 +31,7 @@ async def kept(store: Store, number: int) -> str:
 
 
 @pytest.mark.large
-async def test_jobs_that_are_kept_were_looked_at_with_each_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_that_are_kept_were_checked_with_each_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "LOOKS", 5)
     store = bench.store(AT_ONCE)
     late = await kept(store, 150)
@@ -126,7 +126,7 @@ async def test_an_index_that_cannot_be_read_keeps_no_jobs_of_another_status(benc
 
 
 @pytest.mark.damaged
-async def test_a_job_that_cannot_be_deleted_does_not_keep_those_behind_it(bench: Bench) -> None:
+async def test_a_job_that_cannot_be_deleted_does_not_keep_the_jobs_behind_it(bench: Bench) -> None:
     store = bench.store(AT_ONCE)
     late = await kept(store, 1)
     made = await submit(store, *jobs(3))

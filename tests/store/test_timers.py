@@ -35,7 +35,7 @@ async def test_a_job_that_has_only_one_of_the_times_can_be_retried(
     assert list(await due(bench)) == [f"{next(iter(time))} {job_id}"]
 
 
-async def test_a_length_of_time_counts_anew_from_a_retry(store: Store) -> None:
+async def test_a_duration_counts_again_from_a_retry(store: Store) -> None:
     (job_id,) = await submit(store, new_job(deadline=Moment(after_ms=300), expires=Moment(after_ms=200)))
     first = await ended(store, job_id)
     await store.retry(job_id)
@@ -70,7 +70,7 @@ async def test_a_moment_stays_at_a_retry_before_it_and_does_not_hold_up_one_afte
     assert [got.id for got in await claim(store)] == [job_id]
 
 
-async def test_a_dependent_that_is_armed_again_has_its_time_anew(store: Store) -> None:
+async def test_a_rearmed_dependent_has_its_whole_duration_again(store: Store) -> None:
     parent, child = jobs(2, max_attempts=1)
     child.depends_on, child.expires = after(parent.id), SOON
     await store.submit([parent, child])
@@ -111,7 +111,7 @@ async def test_a_timer_of_a_damaged_job_does_not_hold_up_the_others(bench: Bench
     assert await due(bench) == {}
 
 
-async def test_a_worker_that_waits_is_told_of_a_timer_before_all_others(bench: Bench) -> None:
+async def test_a_waiting_worker_learns_of_an_earlier_timer(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job(delay_ms=60_000))
     request = ClaimRequest("w1", ["default"], 1, "b:1", park_ms=60_000)

@@ -18,7 +18,7 @@ from workron.store.policy import Policy
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
 
 
-async def test_the_second_job_of_a_key_is_refused_and_told_who_holds_it(store: Store, bench: Bench) -> None:
+async def test_the_second_job_of_a_key_is_refused_with_the_holder(store: Store, bench: Bench) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     assert await refused(store) == first
     assert await holder(bench) == f"{first} 1"
@@ -140,7 +140,7 @@ async def test_a_job_that_waits_again_has_its_key_again_if_it_is_free(store: Sto
     assert await holder(bench) == f"{second} 1"
 
 
-async def test_a_retry_takes_the_key_again_or_names_who_holds_it(store: Store, bench: Bench) -> None:
+async def test_a_retry_takes_the_key_again_or_names_its_holder(store: Store, bench: Bench) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     await store.cancel(first)
     (second,) = await submit(store, new_job(unique=unique()))
@@ -249,7 +249,7 @@ async def test_of_many_replacements_at_once_the_last_is_left(store: Store, bench
     assert await holder(bench) == f"{got.id} 1"
 
 
-async def test_who_replaces_needs_no_further_room(bench: Bench) -> None:
+async def test_a_replacement_needs_no_further_room(bench: Bench) -> None:
     store = bench.store()
     await limit_queue(store, "default", 1)
     await submit(store, new_job(unique=unique()))
@@ -325,7 +325,7 @@ async def test_an_array_goes_on_with_its_tasks_although_its_key_is_taken(store: 
 
 
 @pytest.mark.damaged
-async def test_a_job_whose_note_of_its_key_is_damaged_still_ends(store: Store, bench: Bench) -> None:
+async def test_a_job_whose_reference_to_its_key_is_damaged_still_ends(store: Store, bench: Bench) -> None:
     (job_id,) = await submit(store, new_job(unique=unique()))
     await bench.client.hset(bench.keys.job(job_id), "unique", "nonsense")
     await finish(store, (await claim(store))[0])

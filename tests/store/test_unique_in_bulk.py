@@ -43,7 +43,7 @@ async def test_in_bulk_a_refused_one_refuses_all(store: Store) -> None:
     assert len((await store.list_jobs(JobFilter())).jobs) == 1
 
 
-async def test_in_bulk_the_last_of_those_that_replace_each_other_is_left(store: Store) -> None:
+async def test_in_bulk_the_last_of_the_jobs_that_replace_each_other_is_left(store: Store) -> None:
     new = jobs(3, unique=unique("replace"))
     await store.submit(new)
     assert [job.status for job in await store.jobs([job.id for job in new]) if job] == [
@@ -105,7 +105,7 @@ async def test_large_submissions_have_keys_too(store: Store, bench: Bench) -> No
     assert len(await claim(store, limit=100)) == 100
 
 
-async def test_who_was_returned_was_forgotten_when_a_second_reaper_came_after_the_admission(store: Store) -> None:
+async def test_the_returned_job_was_forgotten_when_a_second_reaper_came_after_the_admission(store: Store) -> None:
     (first,) = await submit(store, new_job(unique=unique()))
     new = jobs(500)
     new[400].unique = unique("return")
@@ -154,9 +154,7 @@ async def test_a_job_of_a_submission_that_is_not_open_yet_holds_its_key(store: S
 
 
 @pytest.mark.parametrize("edges", [0, MAX_EDGES + 1])
-async def test_a_dependent_of_one_that_was_not_stored_waited_for_ever_beside_the_rest_of_its_edges(
-    store: Store, edges: int
-) -> None:
+async def test_a_dependent_of_a_job_that_was_not_stored_waited_for_ever(store: Store, edges: int) -> None:
     await submit(store, new_job(unique=unique()))
     parents = jobs(edges)
     new = [*parents, new_job(unique=unique("return"), depends_on=after(*(job.id for job in parents)))]

@@ -11,7 +11,7 @@ MINUTE_MS = 60_000
 
 
 @pytest.mark.parametrize("delays", [(30 * MINUTE_MS, 1 * MINUTE_MS), (1 * MINUTE_MS, 30 * MINUTE_MS)])
-async def test_of_jobs_that_are_submitted_together_the_soonest_decides_who_has_to_look_again(
+async def test_of_jobs_that_are_submitted_together_the_soonest_decides_the_next_promotion(
     bench: Bench, delays: tuple[int, int]
 ) -> None:
     """The timer of a parked worker is set to what was due next before."""

@@ -89,7 +89,7 @@ async def test_a_damaged_description_hides_no_other_worker(bench: Bench, about: 
         await store.worker("w0")
 
 
-async def test_of_very_many_workers_those_are_listed_that_were_heard_last(
+async def test_of_very_many_workers_the_last_seen_ones_are_listed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workron.store.reader.MOST_WORKERS", 3)
@@ -130,7 +130,7 @@ async def test_workers_come_in_pages_by_name(store: Store) -> None:
 
 
 @pytest.mark.parametrize("wish", [Drain(), Drain(0), Drain(7_200_000)])
-async def test_every_heartbeat_is_answered_with_the_wish_to_drain_until_the_worker_has_left(
+async def test_every_heartbeat_is_answered_with_the_drain_request_until_the_worker_has_left(
     store: Store, wish: Drain
 ) -> None:
     assert (await store.attempts.heartbeat(WORKER, [])).drain is None
@@ -154,7 +154,7 @@ async def test_a_drain_makes_the_worker_send_a_heartbeat_at_once(bench: Bench) -
     await cancels.aclose()  # type: ignore[attr-defined]
 
 
-async def test_nobody_is_there_to_be_drained(store: Store) -> None:
+async def test_an_unknown_worker_cannot_be_drained(store: Store) -> None:
     with pytest.raises(NotFound, match="no such worker: w9"):
         await store.attempts.drain("w9", Drain())
 

@@ -67,7 +67,7 @@ async def test_a_retry_has_the_final_job_wait_and_run_again(store: Store) -> Non
     assert await end(store) == last.id
 
 
-async def test_a_retry_while_the_final_job_runs_has_it_run_once_more(store: Store) -> None:
+async def test_a_retry_while_the_final_job_runs_has_it_run_again(store: Store) -> None:
     a, last = jobs(2, max_attempts=1)
     last.final = True
     await start(store, a, last)

@@ -64,7 +64,7 @@ async def test_a_cascade_goes_on_from_an_array_that_follows_to_the_one_that_foll
 
 
 @pytest.mark.damaged
-async def test_a_stop_passes_over_a_job_that_is_gone_and_notes_no_damage(store: Store, bench: Bench) -> None:
+async def test_a_stop_passes_over_a_job_that_is_gone_and_records_no_damage(store: Store, bench: Bench) -> None:
     gone, other = jobs(2)
     workflow = await start(store, gone, other)
     await bench.client.delete(bench.keys.job(gone.id))

@@ -25,7 +25,7 @@ safe_failover = pytest.mark.parametrize("placed", [SafeFailover], indirect=True)
 
 
 @failover
-async def test_after_the_death_of_the_primary_calls_go_to_who_took_over(placed: Placed, wait_until: WaitUntil) -> None:
+async def test_after_the_death_of_the_primary_calls_go_to_its_successor(placed: Placed, wait_until: WaitUntil) -> None:
     store = placed.store()
     first = placed.ground.primary
     (job_id,) = await submit(store, new_job())
@@ -128,7 +128,7 @@ async def test_a_primary_that_no_replica_hears_of_accepts_jobs_that_are_gone_aft
 
 
 @safe_failover
-async def test_a_primary_that_no_replica_hears_of_refuses_jobs_if_told_to_and_none_is_lost_then(placed: Placed) -> None:
+async def test_a_primary_without_replicas_refuses_jobs_if_configured_and_loses_none(placed: Placed) -> None:
     store, impatient = placed.store(), placed.store(budget_s=1.5)
     (kept,) = await submit(store, new_job())
     await all_have(placed, kept)

@@ -23,7 +23,7 @@ def test_the_documented_user_is_the_one_that_is_tested() -> None:
 
 
 @with_tls
-async def test_who_shows_no_certificate_or_trusts_another_authority_is_not_connected(placed: Placed) -> None:
+async def test_a_client_without_a_certificate_or_with_another_authority_is_not_connected(placed: Placed) -> None:
     for url in (placed.ground.url.partition("&")[0], placed.ground.url.partition("?")[0]):
         connection = Connection.open(url, budget_s=1.0)
         with pytest.raises(StoreUnavailable):

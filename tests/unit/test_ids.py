@@ -25,5 +25,5 @@ def test_consecutive_ids_are_the_texts_of_consecutive_numbers(first: int, count:
 
 
 @pytest.mark.parametrize("text", ["", "0" * 21, "0" * 23, "0" * 21 + "-", "0" * 21 + "\n"])
-def test_what_is_not_an_id_is_told(text: str) -> None:
+def test_an_invalid_id_is_reported(text: str) -> None:
     assert not ids.is_id(text)

@@ -115,7 +115,7 @@ def instants(cron: str, timezone: str, dst: Dst, start: datetime, days: int) -> 
     rest=st.sampled_from(["* * *", "* * 0", "1,L * *", "* 3,4,10,11 *"]),
     start=st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31)),  # noqa: DTZ001 - see below
 )
-def test_moments_are_those_that_a_look_at_every_minute_finds(
+def test_moments_match_a_search_of_every_minute(
     timezone: str, dst: Dst, minute: str, hour: str, rest: str, start: datetime
 ) -> None:
     cron, start = f"{minute} {hour} {rest}", start.replace(tzinfo=UTC, microsecond=0)
@@ -185,7 +185,7 @@ def test_a_misspelt_zone_gets_a_suggestion() -> None:
         zone("Europe/Belrin")
 
 
-def test_expressions_are_told_in_words() -> None:
+def test_expressions_are_described_in_words() -> None:
     assert words.when("30 2 * * 1-5", "Europe/Berlin") == "every weekday at 02:30 (Europe/Berlin)"
     assert words.when("@daily", "UTC") == "every day at 00:00 (UTC)"
     assert words.when("0 9 * * 1,3", "UTC") == "every Monday and Wednesday at 09:00 (UTC)"

@@ -52,6 +52,6 @@ def test_a_cluster_url_names_some_of_the_nodes() -> None:
         ("redis://a?colour=blue", "colour"),
     ],
 )
-def test_what_can_not_be_meant_is_refused(url: str, why: str) -> None:
+def test_what_cannot_be_meant_is_refused(url: str, why: str) -> None:
     with pytest.raises(StoreRefused, match=why):
         Connection.open(url)

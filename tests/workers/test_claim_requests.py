@@ -43,7 +43,7 @@ async def test_jobs_that_two_calls_of_a_request_bring_are_started_once(wait_unti
         assert list(worker.held.values()) == [attempt]
 
 
-async def test_who_was_woken_for_a_job_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
+async def test_a_woken_worker_asks_for_its_other_slots_with_the_next_request(wait_until: Until) -> None:
     source = Scripted()
     async with working(source, slots=3):
         await wait_until(lambda: source.waits)
@@ -54,7 +54,7 @@ async def test_who_was_woken_for_a_job_asks_for_its_other_slots_with_the_next_re
         assert source.requests[-1].limit == 2
 
 
-async def test_who_got_less_than_it_asked_for_asks_for_its_other_slots(wait_until: Until) -> None:
+async def test_a_worker_that_got_fewer_jobs_asks_for_its_other_slots(wait_until: Until) -> None:
     """It was neither parked nor told of more: its free slots were forgotten until a job ended."""
     source = Scripted()
     source.claims(claim_for("sleep 5", fence=7))
@@ -191,7 +191,7 @@ async def test_the_next_call_is_sent_before_claims_are_started(wait_until: Until
     assert started_before_the_second_call == [0]
 
 
-async def test_who_is_answered_that_its_claims_are_gone_asks_with_another_id(wait_until: Until) -> None:
+async def test_a_worker_whose_claims_are_gone_asks_with_another_id(wait_until: Until) -> None:
     """It repeated the old one for ever, and looked healthy."""
     source = Scripted()
     source.answers.append(Claimed(answered=True, more=True))

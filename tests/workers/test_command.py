@@ -126,7 +126,7 @@ async def test_a_task_of_an_array_knows_which_one_it_is(executor: Executor) -> N
     assert "WORKRON_ARRAY_VALUE=é\n\n" in output.decode()
 
 
-async def test_the_kernel_is_told_to_kill_the_command_before_its_worker(executor: Executor) -> None:
+async def test_the_kernel_kills_the_command_before_its_worker(executor: Executor) -> None:
     score = min(int(Path("/proc/self/oom_score_adj").read_text()) + 500, 1000)
     outcome, _ = await run(
         executor, f"until [ $(cat /proc/self/oom_score_adj) = {score} ]; do :; done", timeout_ms=9000
@@ -156,7 +156,7 @@ async def test_the_kernel_is_told_to_kill_the_command_before_its_worker(executor
         ({"command": "true", "cwd": "/\udcff\x1b[2J"}, "the working directory /\ufffd␛[2J can't be used: No such"),
     ],
 )
-async def test_what_cannot_be_started_is_told_in_one_sentence(
+async def test_a_command_that_cannot_start_is_reported_in_one_sentence(
     executor: Executor, fields: dict[str, Any], sentence: str
 ) -> None:
     outcome, output = await run(executor, **fields)
@@ -195,7 +195,7 @@ asyncio.run(main())
     assert ends == ["to be given back: True"] * 2
 
 
-async def test_running_out_of_descriptors_at_any_point_blames_nobody_and_leaks_none(executor: Executor) -> None:
+async def test_running_out_of_descriptors_at_any_point_blames_no_job_and_leaks_none(executor: Executor) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = sorted(map(int, os.listdir("/proc/self/fd")))
     stopped = []

@@ -34,7 +34,7 @@ async def test_a_result_is_read_and_its_file_removed(executor: Executor) -> None
     assert left(executor) == []
 
 
-async def test_the_files_are_for_nobody_else(executor: Executor) -> None:
+async def test_the_files_are_private(executor: Executor) -> None:
     assert executor.notes.folder is not None
     assert os.stat(executor.notes.folder).st_mode & 0o777 == 0o700
     _, output = await run(executor, 'ls -l "$WORKRON_RESULT" "$WORKRON_CONTROL"; echo "${WORKRON_PARENTS-unset}"')
@@ -49,7 +49,7 @@ async def test_the_files_are_for_nobody_else(executor: Executor) -> None:
         ("head -c 70000 /dev/zero | tr '\\0' 1 > $WORKRON_RESULT", "is longer than 65,536 bytes"),
     ],
 )
-async def test_a_result_that_can_not_be_kept_is_told_and_the_job_is_done(
+async def test_a_result_that_cannot_be_stored_is_reported_and_the_job_is_done(
     executor: Executor, command: str, complaint: str
 ) -> None:
     outcome, _ = await run(executor, command)
@@ -205,7 +205,7 @@ async def test_a_job_that_is_cancelled_while_its_parents_are_asked_for_is_not_st
             assert (outcome.reason, attempt.started) == (reason, False)
 
 
-async def test_a_job_whose_parents_can_not_be_had_says_so() -> None:
+async def test_a_job_whose_parents_cannot_be_had_says_so() -> None:
     async def broken(_: str) -> bytes:
         raise ValueError("no such thing")
 

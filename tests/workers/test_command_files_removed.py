@@ -64,7 +64,7 @@ async def test_after_one_command_no_other_had_its_files_until_the_worker_was_res
 
 
 @pytest.mark.parametrize("how", WAYS)
-async def test_who_had_begun_before_can_leave_a_result_too(
+async def test_a_command_that_had_begun_before_can_leave_a_result_too(
     executor: Executor, wait_until: WaitUntil, tmp_path: Path, how: str
 ) -> None:
     source = Scripted()
@@ -82,9 +82,7 @@ async def test_who_had_begun_before_can_leave_a_result_too(
         assert result.outcome.result == "7"
 
 
-async def test_a_place_that_somebody_else_has_taken_is_left_alone(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_directory_of_another_user_is_left_alone(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     before = executor.notes.folder
     await remove(executor, "replaced by a directory")
     uid = os.geteuid()

@@ -228,7 +228,7 @@ async def test_a_daemon_that_holds_the_output_delays_the_end_by_less_than_a_seco
     await wait_until(lambda: not alive(pid))
 
 
-async def test_nothing_is_left_open_and_nobody_unreaped(executor: Executor) -> None:
+async def test_nothing_is_left_open_and_no_process_unreaped(executor: Executor) -> None:
     before, children_before = len(os.listdir("/proc/self/fd")), children()
     for command in ("true", "exit 1", "sleep 60 & exit 0", "exec >&- 2>&-", "head -c 200000 /dev/zero"):
         await run(executor, command)

@@ -79,7 +79,7 @@ async def test_a_problem_that_the_api_names_is_no_outage(answers: Answers) -> No
         answer(200, "application/json", b'{"hello": "world"}'),
     ],
 )
-async def test_who_is_no_api_from_the_start_is_not_waited_for(answers: Answers, first: bytes) -> None:
+async def test_a_server_that_is_no_api_is_not_waited_for(answers: Answers, first: bytes) -> None:
     with pytest.raises(StartupError, match=r"is http://127.0.0.1:[0-9]+ the API of this version"):
         await HttpSource.connect(answers(first), None)
 

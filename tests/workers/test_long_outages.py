@@ -49,7 +49,7 @@ class Away(Scripted):
         await super().release(held)
 
 
-async def test_the_job_of_a_command_that_was_killed_in_an_outage_is_given_back_when_that_is_over(
+async def test_the_job_of_a_command_that_was_killed_in_an_outage_is_released_afterwards(
     wait_until: Until,
 ) -> None:
     source = Away()

@@ -90,7 +90,7 @@ def test_memory_is_bounded_whatever_the_size_of_the_writes() -> None:
         assert peak < limit
 
 
-def test_the_end_of_the_output_is_told_as_text() -> None:
+def test_the_end_of_the_output_is_reported_as_text() -> None:
     buffer = OutputBuffer()
     buffer.write("first\nlast: žluťoučký 🐎\n".encode())
     assert buffer.tail_text(1000) == "first\nlast: žluťoučký 🐎\n"

@@ -54,7 +54,7 @@ async def some_looks() -> None:
     await asyncio.sleep(0.1)  # it looks every 20 ms whether it may start
 
 
-async def test_a_suspect_does_not_begin_while_another_command_runs(
+async def test_a_poison_job_does_not_begin_while_another_command_runs(
     executor: Executor, gate: Path, wait_until: WaitUntil
 ) -> None:
     told = Told(executor)
@@ -68,7 +68,7 @@ async def test_a_suspect_does_not_begin_while_another_command_runs(
     assert told.begun == [2]
 
 
-async def test_what_was_claimed_at_the_same_time_ran_beside_a_suspect(
+async def test_jobs_of_the_same_claim_ran_next_to_a_poison_job(
     executor: Executor, gate: Path, wait_until: WaitUntil
 ) -> None:
     suspect = start(executor, until_open(gate), fence=1, more=ALONE)
@@ -80,7 +80,7 @@ async def test_what_was_claimed_at_the_same_time_ran_beside_a_suspect(
     assert (await other.wait()).reason is None
 
 
-async def test_suspects_take_turns(executor: Executor, gate: Path, wait_until: WaitUntil) -> None:
+async def test_poison_jobs_take_turns(executor: Executor, gate: Path, wait_until: WaitUntil) -> None:
     told = Told(executor)
     first, second = (start(executor, until_open(gate), fence=fence, more=ALONE) for fence in (1, 2))
     await wait_until(started(first))
@@ -91,20 +91,20 @@ async def test_suspects_take_turns(executor: Executor, gate: Path, wait_until: W
     assert told.begun == [1, 2]
 
 
-async def test_a_suspect_that_may_not_begin_is_not_started(executor: Executor, tmp_path: Path) -> None:
+async def test_a_poison_job_that_may_not_begin_is_not_started(executor: Executor, tmp_path: Path) -> None:
     Told(executor, False)
     suspect = start(executor, f"touch {tmp_path}/ran", more=ALONE)
     assert (await suspect.wait()).reason is Reason.WORKER_LOST
     assert not (tmp_path / "ran").exists()
 
 
-async def test_a_suspect_waits_until_somebody_hears_that_it_begins(executor: Executor) -> None:
+async def test_a_poison_job_waits_until_its_start_is_recorded(executor: Executor) -> None:
     told = Told(executor, StoreUnavailable("away"), StoreUnavailable("away"))
     assert (await start(executor, "true", fence=5, more=ALONE).wait()).reason is None
     assert told.begun == [5, 5, 5]
 
 
-async def test_a_suspect_that_is_stopped_while_nobody_hears_it_is_not_started(
+async def test_a_poison_job_that_is_stopped_during_an_outage_is_not_started(
     executor: Executor, wait_until: WaitUntil
 ) -> None:
     told = Told(executor, *[StoreUnavailable("away")] * 100)
@@ -115,7 +115,7 @@ async def test_a_suspect_that_is_stopped_while_nobody_hears_it_is_not_started(
     assert (suspect.given_back, suspect.started) == (True, False)
 
 
-async def test_a_worker_asked_for_more_jobs_before_it_had_started_a_suspect(gate: Path, wait_until: Until) -> None:
+async def test_a_worker_asked_for_more_jobs_before_it_had_started_a_poison_job(gate: Path, wait_until: Until) -> None:
     source = Scripted()
     source.claims(claim_for(until_open(gate), fence=7, more=ALONE), more=True)
     async with working(source, slots=4) as worker:
@@ -125,7 +125,7 @@ async def test_a_worker_asked_for_more_jobs_before_it_had_started_a_suspect(gate
         await wait_until(lambda: any(source.results))
 
 
-async def test_the_store_knows_whether_a_suspect_has_begun(place: Place, gate: Path, wait_until: WaitUntil) -> None:
+async def test_the_store_knows_whether_a_poison_job_has_begun(place: Place, gate: Path, wait_until: WaitUntil) -> None:
     client, store = place.bench.client, place.bench.store()
     other, suspect = await submit(store, new_job(command=until_open(gate)), new_job(command="sleep 0.3"))
     key = place.bench.keys.job(suspect)

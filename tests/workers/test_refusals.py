@@ -88,7 +88,7 @@ async def test_the_reports_to_blame_are_found_with_few_calls(number: int) -> Non
     assert calls <= 2 + 4 * number.bit_length()
 
 
-async def test_a_call_without_any_report_that_is_refused_is_nobodys_fault() -> None:
+async def test_a_refused_call_without_reports_blames_no_attempt() -> None:
     async def send(_: Sequence[int]) -> list[int]:
         raise TOO_LARGE
 
@@ -232,7 +232,7 @@ async def test_a_job_that_writes_more_than_the_api_takes_ended_its_worker(
         ({"worker_name": "a:claim"}, ":claim"),
     ],
 )
-async def test_what_the_api_would_refuse_is_said_before_the_worker_is_ready(
+async def test_a_setting_that_the_api_would_refuse_is_reported_before_the_worker_is_ready(
     small: Place, settings: dict[str, Any], said: str
 ) -> None:
     with structlog.testing.capture_logs() as logs:

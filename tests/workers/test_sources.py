@@ -131,7 +131,7 @@ async def test_the_scheduler_decides_on_the_retry(place: Place, wait_until: Wait
         assert (await place.store.output(job_id)).head == b"2\n"
 
 
-async def test_a_command_that_can_not_start_is_told(place: Place, wait_until: WaitUntil) -> None:
+async def test_a_command_that_cannot_start_is_reported(place: Place, wait_until: WaitUntil) -> None:
     async with place.worker():
         (job_id,) = await submit(place.store, new_job(argv=("/no/such/program",), max_attempts=1))
         await wait_until(place.is_(job_id, Status.FAILED))
@@ -192,7 +192,7 @@ async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait
     assert await place.status(job_id) is Status.PENDING
 
 
-async def test_who_gives_its_wait_up_hangs_up_and_leaves_nothing(
+async def test_a_worker_that_ends_its_wait_hangs_up_and_leaves_nothing(
     valkey_url: str, namespace: str, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     bench = Bench("valkey", valkey_url, namespace)

@@ -18,7 +18,7 @@ from workron.models import Claimed
 from workron.models.workers import Drain
 
 
-async def test_a_wish_to_drain_comes_with_a_heartbeat_and_the_worker_ends(wait_until: Until) -> None:
+async def test_a_drain_request_comes_with_a_heartbeat_and_the_worker_ends(wait_until: Until) -> None:
     source = Scripted()
     source.claims(claim_for("sleep 0.5", fence=7))
     async with working(source, heartbeat=0.1) as worker:
@@ -40,7 +40,7 @@ async def test_a_message_without_a_job_has_the_next_heartbeat_sent_at_once(wait_
         await wait_until(lambda: source.left == [worker.id], within_s=5)
 
 
-async def test_a_wish_is_heard_by_its_own_time_which_repeats_do_not_put_off(wait_until: Until) -> None:
+async def test_a_drain_request_keeps_its_own_deadline_which_repeats_do_not_put_off(wait_until: Until) -> None:
     source = Scripted()
     source.claims(claim_for("sleep 60", fence=7))
     async with working(source, heartbeat=0.1, drain_timeout=60) as worker:
@@ -50,7 +50,7 @@ async def test_a_wish_is_heard_by_its_own_time_which_repeats_do_not_put_off(wait
     assert source.released == [("job-7", 7)]
 
 
-async def test_a_signal_shortens_the_time_of_a_wish(wait_until: Until) -> None:
+async def test_a_signal_shortens_the_deadline_of_a_drain_request(wait_until: Until) -> None:
     source = Scripted()
     source.claims(claim_for("sleep 60", fence=7))
     async with working(source, heartbeat=0.1, drain_timeout=0.2) as worker:
@@ -132,7 +132,7 @@ async def test_a_worker_that_holds_many_jobs_names_a_hundred_of_them(wait_until:
     assert len(source.infos[-1].jobs) == 100
 
 
-async def test_a_worker_leaves_although_nobody_answers(wait_until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_leaves_although_no_server_answers(wait_until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Scripted()
     monkeypatch.setattr("workers.worker.LEAVE_S", 0.1)
     monkeypatch.setattr(source, "leave", lambda _: asyncio.sleep(60))

@@ -85,7 +85,7 @@ async def test_a_worker_works_on_when_its_waiting_connection_was_lost(bench: Ben
             await runs(store, wait_until)
 
 
-async def test_a_job_that_can_not_be_read_does_not_stop_its_worker(bench: Bench, wait_until: Until) -> None:
+async def test_a_job_that_cannot_be_read_does_not_stop_its_worker(bench: Bench, wait_until: Until) -> None:
     store = bench.store(PATIENT)
     (bad,) = await submit(store, new_job(max_attempts=1))
     await bench.client.hset(bench.keys.job(bad), "env", "{damaged")
@@ -98,7 +98,7 @@ async def test_a_job_that_can_not_be_read_does_not_stop_its_worker(bench: Bench,
         await runs(store, wait_until)
 
 
-async def test_what_nobody_can_read_in_the_inbox_does_not_end_the_worker(bench: Bench, wait_until: Until) -> None:
+async def test_an_unreadable_message_in_the_mailbox_does_not_end_the_worker(bench: Bench, wait_until: Until) -> None:
     store = bench.store(PATIENT)
     async with working(bench) as worker:
         await wait_until(lambda: worker._first.parked is not None)

@@ -74,7 +74,7 @@ async def test_a_due_time_is_kept_without_a_wake_up(wait_until: Until) -> None:
         await wait_until(lambda: len(source.requests) == 2, within_s=5)
 
 
-async def test_one_timer_is_kept_however_often_a_due_time_is_told(wait_until: Until) -> None:
+async def test_one_timer_is_kept_however_often_a_due_time_is_reported(wait_until: Until) -> None:
     source = Scripted()
     for _ in range(50):
         source.claims(more=True, next_due_in_ms=3_600_000)
@@ -84,14 +84,14 @@ async def test_one_timer_is_kept_however_often_a_due_time_is_told(wait_until: Un
         assert sum(timer.when() - asyncio.get_running_loop().time() > 1000 for timer in timers) <= 1
 
 
-async def test_who_is_told_of_more_asks_again_at_once(wait_until: Until) -> None:
+async def test_a_worker_that_learns_of_more_jobs_asks_again_at_once(wait_until: Until) -> None:
     source = Scripted()
     source.claims(more=True)
     async with working(source):
         await wait_until(lambda: len(source.requests) >= 2, within_s=5)
 
 
-async def test_who_got_all_that_fits_one_call_asks_again_at_once(
+async def test_a_worker_that_got_all_that_fits_one_call_asks_again_at_once(
     wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.worker.MAX_RESULTS", 1)
