@@ -162,7 +162,7 @@ def test_nothing_drifts_however_late_one_asks(timezone: str, dst: Dst, late_ms: 
         ("5-1 * * * *", "bad minute"),
         ("L/2 * * * *", "bad minute"),
         ("٣ * * * *", "bad minute"),
-        ("@reboot", "1 fields"),
+        ("@reboot", "1 field"),
         ("0 0 30 2 *", "bad day-of-month"),
     ],
 )
