@@ -16,13 +16,22 @@ if EXPIRY.ended_here then -- the reaper's next step visits further edges
   propagate(EDGES)
   flush()
 end
+local parked = {} -- most queues have no parked worker: one command tells
 for at = 2, #ARGV do
-  for _ = 1, WAKES do
-    local ok, unheard = pcall(CLAIMS.hint_left, ARGV[at]) -- a damaged queue must not stop the others
+  parked[at - 1] = queue_key(ARGV[at]) .. ':parked'
+end
+local any_parked = parked[1] and redis.call('EXISTS', unpack(parked)) > 0
+for at = 2, #ARGV do
+  local waits
+  for _ = 1, any_parked and WAKES or 0 do
+    local ok, unheard, found = pcall(CLAIMS.hint_left, ARGV[at]) -- a damaged queue must not stop the others
+    waits = ok and found
     if not ok or type(unheard) ~= 'number' or unheard < 2 then
       break
     end
   end
-  QUEUES.forget_if_none_pending(ARGV[at])
+  if not waits then
+    QUEUES.forget_if_none_pending(ARGV[at])
+  end
 end
 return { 'PROMOTED', more and 1 or 0, CLAIMS.next_due_ms() }

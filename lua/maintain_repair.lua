@@ -23,8 +23,15 @@ local function tell(id, code, detail, mended)
   found[#found + 1] = { id, code, string.sub(detail, 1, SHOWN), mended and 1 or 0 }
 end
 
+local long, queues_seen = {}, {} -- in this call: list → whether it is long; set of queues → queue → true
+
+-- Whether a member is in a list. In a long list, it is taken to be there.
 local function stands_in(list, member)
-  return redis.call('LLEN', list) > SHORT or redis.call('LPOS', list, member)
+  if long[list] or redis.call('LPOS', list, member, 'MAXLEN', int(SHORT)) then
+    return true
+  end
+  long[list] = redis.call('LLEN', list) > SHORT
+  return long[list]
 end
 
 -- Add a job to an index that lacks it.
@@ -37,10 +44,12 @@ end
 
 -- Add a job's queue to a set of queues that lacks it.
 local function check_listed(id, queue, key)
-  if not redis.call('ZSCORE', key, queue) then
+  queues_seen[key] = queues_seen[key] or {}
+  if not (queues_seen[key][queue] or redis.call('ZSCORE', key, queue)) then
     index(key, queue, 0)
     tell(id, 'not-listed', key, true)
   end
+  queues_seen[key][queue] = true
 end
 
 -- A pending job with a concurrency key has a queue position there. Only an admitted job is also in the pending list.
@@ -152,9 +161,9 @@ local function check_walks(job)
 end
 
 local function check(id)
-  local kind = redis.call('TYPE', job_key(id)).ok
-  local job = kind == 'hash' and read(id)
+  local job = read(id)
   if not (job and STATUSES[job.status]) or not string.find(job.queue, '^[%w_.%-]+$') or not string.find(job.priority, '^[1-9]$') then
+    local kind = redis.call('TYPE', job_key(id)).ok
     quarantine(id)
     return tell(id, 'damaged', kind == 'hash' and 'its status is ' .. (job and job.status or 'missing') or 'it is a ' .. kind)
   elseif job.batch then

@@ -1,10 +1,11 @@
-"""Counts what a store sends to Redis."""
+"""Counts what a store sends to Redis, and what Redis runs for it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.servers import Bench
 from workron.store import Store
 
 
@@ -33,3 +34,17 @@ def commands_of(store: Store) -> Iterator[Counter[str]]:
         yield counted
     finally:
         connection.call, connection.pipeline, connection.each = call, pipeline, each  # type: ignore[method-assign]
+
+
+async def commands_inside(bench: Bench, call: Callable[[], Awaitable[object]]) -> Counter[str]:
+    """Make a call and return the commands that Redis has run for it, those in scripts too; empty on the fake server."""
+    before = await _calls(bench)
+    await call()
+    return await _calls(bench) - before
+
+
+async def _calls(bench: Bench) -> Counter[str]:
+    if bench.url is None:
+        return Counter()
+    rows = await bench.client.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in rows.items()})

@@ -27,11 +27,12 @@ end
 -- Make due jobs pending and fire due timers. Returns whether more are due.
 function CLAIMS.promote(limit)
   local due = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', NOW_TEXT, 'LIMIT', '0', int(limit))
+  local more = #due == limit
   for _, member in ipairs(due) do
     local timer, id = FORMATS.read_timer(member)
     local job = not timer and read(member)
     if timer == 'refill' then
-      SLOTS.look_again(id)
+      more = not SLOTS.look_again(id) or more
     elseif timer then
       EXPIRY.ring(timer, id)
     elseif job and job.status == 'scheduled' then
@@ -40,7 +41,7 @@ function CLAIMS.promote(limit)
       index(P .. 'due', member, false)
     end
   end
-  return #due == limit
+  return more
 end
 
 -- Return the ms until the next job or timer is due, or until a rate allows another start; -1 if there is none.
@@ -196,15 +197,17 @@ local function anything_waits(queue)
   return tonumber(pending or 0) > tonumber(held or 0) and (not is_gated(queue) or GATES.room_in(queue, 1) > 0)
 end
 
--- Wake the next worker if a call leaves work. Call this after `flush`. Returns the result of `hint` for the last queue.
--- A queue whose hash is damaged counts as having work: an error here would lose the claims of this call.
+-- Wake the next worker if a call leaves work. Call this after `flush`. Returns the result of `hint` for the last queue,
+-- and whether a job waits there. A queue whose hash is damaged counts as having work: an error here would lose the
+-- claims of this call.
 function CLAIMS.hint_left(queues)
-  local unheard
+  local unheard, waits
   for queue in string.gmatch(queues, '%S+') do
-    local ok, waits = pcall(anything_waits, queue)
+    local ok, found = pcall(anything_waits, queue)
+    waits = ok and found
     unheard = (waits or not ok) and hint(queue)
   end
-  return unheard
+  return unheard, waits
 end
 
 -- Whether the last request overtook `request`, `<incarnation>:<counter>`. Ids of another form are never overtaken.

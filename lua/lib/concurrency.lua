@@ -10,7 +10,9 @@ do
 
 local BAND, QUEUES, RUNNING = SLOTS.BAND, ':queues', ':running'
 local SUSPECTS = 3
-local to_visit, to_let_go = 64, 500 -- queues and jobs, in one call
+-- Queues and jobs, in one call. A call of a submission has at most 100 jobs with a key (see workron/store/encode.py).
+local to_visit, to_let_go = 100, 500
+local looks = to_visit -- keys to visit again, in one call
 local key_of, waiting_of, first_let_go = SLOTS.key_of, SLOTS.waiting_of, SLOTS.first_let_go
 
 -- Free the slots of jobs that do not run (a key was damaged, or deleted by hand). Only the oldest slots are checked.
@@ -145,10 +147,15 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
   return true
 end
 
--- Visit a key again.
+-- Visit a key again. Returns false if this call visits enough keys: the timer stays, and the key is not read.
 function SLOTS.look_again(name)
+  if looks == 0 then
+    return false
+  end
+  looks = looks - 1
   index(P .. 'due', FORMATS.timer('refill', name), false)
   SLOTS.touched[name] = SLOTS.touched[name] or 'on'
+  return true
 end
 
 -- Return jobs of a queue that wait for a slot. A key is in the set only while it

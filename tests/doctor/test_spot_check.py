@@ -8,6 +8,7 @@ from reaper import reaper as reaping
 from reaper.reaper import Reaper
 from tests.builders import jobs, new_job, submit
 from tests.consistency import Audit
+from tests.counting import commands_inside
 from tests.damaged_namespace import Patient
 from tests.servers import Bench
 from workron.doctor import spot_check
@@ -52,6 +53,18 @@ async def test_it_goes_round_over_all_jobs_page_by_page(bench: Bench, monkeypatc
     assert sum(pages) == 451, "none is mended twice"
     assert max(pages) < 451
     assert await store.spot_check.look() == []
+
+
+async def test_each_job_of_a_queue_was_looked_up_in_what_holds_for_the_whole_queue(bench: Bench) -> None:
+    await bench.client.rpush(bench.keys.pending("default", 5), *(f"gone-{at}" for at in range(1_001)))
+    store = bench.store()
+    await submit(store, *jobs(300))
+    assert await store.spot_check.look() == []
+    counted = await commands_inside(bench, store.spot_check.look)
+    assert counted["type"] == 0
+    for command in ("llen", "lpos"):
+        assert counted[command] <= counted["evalsha"], command
+    assert counted["zscore"] <= 300 + 2 * counted["evalsha"], "one per job, and two per queue and call"
 
 
 @pytest.mark.parametrize("index", ["jobs", "queue:default:done", "queue:default:blocked", "due"])

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders import claim, finish, jobs, new_job, submit
+from tests.builders import SUCCESS, claim, finish, finish_all, jobs, new_job, submit
+from tests.counting import commands_inside
 from tests.servers import Bench
 from workron.errors import StoreUnavailable
 from workron.models import Claim, ClaimRequest, Concurrency, NewJob, Status
+from workron.redis import formats
 from workron.store import Store
 
 ONE = Concurrency("k", 1)
@@ -84,15 +86,39 @@ async def test_many_keys_in_one_submission_are_admitted_and_a_worker_is_woken_to
 
 
 async def test_a_worker_is_woken_for_a_key_that_no_call_had_time_for(store: Store, bench: Bench) -> None:
-    many = [new_job(concurrency=Concurrency(f"k{number}", 1), queue=f"q{number}") for number in range(80)]
+    keys = [Concurrency(f"k{number}", 1) for number in range(140)]
+    running = [await submit_and_start(store, new_job(concurrency=key)) for key in keys]
+    many = [new_job(concurrency=key, queue=f"q{number}") for number, key in enumerate(keys)]
+    await submit(store, *many)
     for job in many:
         request = ClaimRequest(job.queue, [job.queue], 5, "w:1", park_ms=5_000, inbox=f"in-{job.queue}")
         assert (await store.attempts.claim(request)).parked
-    await submit(store, *many)
+    await finish_all(store, running, [SUCCESS] * len(running))
     for job in many:
         assert await bench.client.llen(bench.keys.inbox(f"in-{job.queue}")) == 1
     for job in many:
         assert len(await claim(store, worker=job.queue, queues=[job.queue])) == 1
+
+
+async def test_most_keys_of_a_large_submission_were_left_to_the_reaper(store: Store, bench: Bench) -> None:
+    await store.submit([new_job(concurrency=Concurrency(f"k{number}", 1)) for number in range(450)])
+    assert await bench.client.zcard(bench.keys.due) == 0
+    assert await bench.client.llen(bench.keys.pending("default", 5)) == 450
+
+
+async def test_a_pass_read_and_wrote_the_keys_that_it_had_no_time_for(store: Store, bench: Bench) -> None:
+    await submit(store, *(new_job(concurrency=Concurrency(f"k{number}", 1)) for number in range(100)))
+    await submit(store, *(new_job(concurrency=Concurrency(f"k{number}", 1)) for number in range(100, 190)))
+    await bench.client.zadd(bench.keys.due, {formats.timer("refill", f"k{number}"): 1 for number in range(190)})
+
+    async def a_pass() -> None:
+        assert (await store.scripts.maintain_promote(200, []))[1] == 1
+
+    assert (await commands_inside(bench, a_pass))["hmget"] <= 105, "one per key that is visited"
+    left = await bench.client.zrange(bench.keys.due, 0, -1, withscores=True)
+    assert len(left) == 90
+    assert {score for _, score in left} == {1}
+    assert await store.maintenance.promote() is None
 
 
 async def test_a_claim_that_leaves_only_held_jobs_wakes_no_worker(store: Store, bench: Bench) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import WORKER, claim, finish, jobs, new_job, submit
 from tests.bulk_actions import counts, order, work_off
-from tests.counting import commands_of
+from tests.counting import commands_inside, commands_of
 from tests.servers import Bench
 from workron import ids
 from workron.models import Concurrency, JobFilter, Status
@@ -213,3 +213,10 @@ async def test_heartbeats_between_pages_hide_no_running_job(bench: Bench, monkey
         some = held[len(found) % 3 :: 3]
         await store.attempts.heartbeat(WORKER, [(one.id, one.fence) for one in some])
     assert set(found) == set(made)
+
+
+async def test_queues_without_a_parked_worker_were_searched_for_one_each(store: Store, bench: Bench) -> None:
+    await fill(store, 120)
+    counted = await commands_inside(bench, store.maintenance.rouse)
+    assert counted["hget"] <= 120, "whether jobs are pending, one per queue"
+    assert counted["hmget"] + counted["zrangebyscore"] <= 2 * counted["evalsha"]

@@ -8,7 +8,7 @@ from workron.redis.keys import Keys
 from workron.redis.scripts import Scripts, UnknownReply
 
 _KEYS_PER_CALL: Final = 100
-_CALLS: Final = 10
+_CALLS: Final = 6
 """Of a million keys, each is visited about once an hour."""
 
 
