@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench.server import Server
@@ -13,29 +14,7 @@ from workron.redis.scripts import Script
 from workron.store import Store
 
 CHUNK = 400
-SCRIPTS = (
-    *(
-        "job_submit",
-        "submission_stage",
-        "submission_open",
-        "submission_admit",
-        "submission_abort",
-        "attempt_claim",
-        "attempt_finish",
-        "attempt_heartbeat",
-        "attempt_release",
-        "attempt_output",
-    ),
-    *(
-        "job_cancel",
-        "job_retry",
-        "maintain_reap",
-        "maintain_promote",
-        "maintain_propagate",
-        "maintain_sweep",
-        "maintain_trim",
-    ),
-)
+SCRIPTS = sorted(path.stem for path in (Path(__file__).parent.parent / "lua").glob("*.lua"))
 
 
 @dataclass
