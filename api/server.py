@@ -28,7 +28,7 @@ from workron.store import Store
 
 log = structlog.get_logger()
 
-_GRACE_S: Final = 8
+GRACE_S: Final = 8
 """Time for open requests when the server stops: less than the 10 s of `docker stop`."""
 _KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections, so that the server never closes one during a request."""
@@ -121,7 +121,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_GRACE_S,
+                timeout_graceful_shutdown=GRACE_S,
             )
         )
         logging.getLogger("uvicorn.error").filters[:] = [Seldom()]

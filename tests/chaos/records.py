@@ -49,7 +49,7 @@ class Events:
             answer: Any = await admin.xread({self._stream: last}, count=500, block=500)
             for name, fields in answer[self._stream.encode()][0] if answer else ():
                 last = name.decode()
-                self._take(last, _told(fields))
+                self.take(last, _told(fields))
 
     async def catch_up(self, admin: Redis) -> None:
         """Take the stream as it is: what it had, and has no more, never was."""
@@ -68,7 +68,7 @@ class Events:
             self._tell_anew()
         for name, told in there.items():
             if name not in self.entries:
-                self._take(name, told)
+                self.take(name, told)
         if gone:
             self.entries = dict(sorted(self.entries.items(), key=lambda entry: _order(entry[0])))
         self.missed = max(self.missed, int(about["entries-added"]) - len(self.entries))
@@ -92,7 +92,7 @@ class Events:
                 if status in TERMINAL or self.status.get(job_id) not in TERMINAL or status in ("pending", "scheduled"):
                     self.status[job_id] = status
 
-    def _take(self, name: str, told: Told) -> None:
+    def take(self, name: str, told: Told) -> None:
         self.entries[name] = told
         self._note(told)
         with self._file.open("a") as file:

@@ -76,7 +76,7 @@ class Records:
 
     def tell(self, *entries: tuple[str, str]) -> None:
         for status, job_id in entries:
-            self.events._take(f"{len(self.events.entries) + 1}-0", {status: [job_id]})
+            self.events.take(f"{len(self.events.entries) + 1}-0", {status: [job_id]})
 
     def run(self, job_id: str, *fences: str, name: str = "one") -> None:
         self.ran.fences[job_id] = [*fences]

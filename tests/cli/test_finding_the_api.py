@@ -52,7 +52,7 @@ def test_the_key_of_the_environment_goes_before_that_of_the_file(workron: Comman
 
 def test_without_any_the_error_says_what_to_do(home: Path) -> None:
     with pytest.raises(CliError, match=r"start one with `workron up`.*WORKRON_URL") as caught:
-        connect._chosen([])
+        connect.choose([])
 
     assert caught.value.code == Exit.NOTHING_RUNS
 
@@ -60,7 +60,7 @@ def test_without_any_the_error_says_what_to_do(home: Path) -> None:
 def test_the_only_one_is_taken_silently(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     only = instance("http://127.0.0.1:1", home / "elsewhere")
 
-    assert connect._chosen([only]) is only
+    assert connect.choose([only]) is only
     assert capsys.readouterr().err == ""
 
 
@@ -70,7 +70,7 @@ def test_of_several_the_one_with_the_default_directory_is_taken_with_a_notice(
     usual = instance("http://127.0.0.1:1", home, "2026-03-01T09:30:00.250Z")
     newer = instance("http://127.0.0.1:2", home / "elsewhere", "2026-03-02T09:30:00.250Z")
 
-    assert connect._chosen([newer, usual]) is usual
+    assert connect.choose([newer, usual]) is usual
     assert "2 instances are running on this machine; using http://127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -78,7 +78,7 @@ def test_of_several_elsewhere_the_newest_is_taken_with_a_notice(home: Path, caps
     old = instance("http://127.0.0.1:1", home / "a", "2026-03-01T09:30:00.250Z")
     new = instance("http://127.0.0.1:2", home / "b", "2026-03-02T09:30:00.250Z")
 
-    assert connect._chosen([old, new]) is new
+    assert connect.choose([old, new]) is new
     assert "--url" in capsys.readouterr().err
 
 
@@ -88,7 +88,7 @@ def test_the_one_whose_directory_is_set_is_taken_silently(
     usual, chosen = instance("http://127.0.0.1:1", home), instance("http://127.0.0.1:2", home / "mine")
     monkeypatch.setenv("WORKRON_DATA_DIR", str(home / "mine"))
 
-    assert connect._chosen([usual, chosen]) is chosen
+    assert connect.choose([usual, chosen]) is chosen
     assert capsys.readouterr().err == ""
 
 

@@ -32,7 +32,7 @@ async def test_very_many_jobs_that_come_meanwhile_are_not_too_many_for_one_answe
     since = (await bench.client.xrevrange(bench.keys.events, count=1))[0][0].decode()
     for _ in range(25):
         await store.submit(jobs(400))
-    tally = Tally(store.doctor._connection, bench.keys, store.doctor._scripts)
+    tally = Tally(store.connection, bench.keys, store.scripts)
     tally._since, tally._behind = since, "~"
     assert await tally.at_once([("HGET", bench.keys.queue("default"), "pending")]) == [b"10001"]
     assert tally.counted["queue:default", "pending"] == 10_000, "the first one is not read"
@@ -216,7 +216,7 @@ async def test_a_task_is_not_run_again_when_its_array_is_forgotten(bench: Bench)
     await store.submit([array])
     await run_all(store, 0)
     (task,) = tasks_of(array)
-    assert (await store.doctor._scripts.maintain_sweep("failed", 0, "", 1, 2))[1] == 1  # the array, behind its task
+    assert (await store.scripts.maintain_sweep("failed", 0, "", 1, 2))[1] == 1  # the array, behind its task
     assert await bench.client.exists(bench.keys.job(array.id), bench.keys.job(task)) == 1
     with pytest.raises(NotFound):
         await store.retry(task)

@@ -16,7 +16,7 @@ from workron.store import Store
 
 
 def lock_of(store: Store, lease_s: float = 60) -> RebuildLock:
-    return RebuildLock(store.doctor._scripts, "somebody", lease_s)
+    return RebuildLock(store.scripts, "somebody", lease_s)
 
 
 async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Bench) -> None:
@@ -25,7 +25,7 @@ async def test_all_that_changes_something_waits_and_what_runs_goes_on(bench: Ben
     (running,) = await claim(store)
     lock = lock_of(store)
     await lock.acquire()
-    store.doctor._connection.budget_s = 0.2  # a call gives up after that
+    store.connection.budget_s = 0.2  # a call gives up after that
     before = await bench.client.hgetall(bench.keys.queue("default"))
     for call in (
         lambda: store.submit([new_job()]),

@@ -193,5 +193,5 @@ def test_a_plain_docker_stop_gives_every_process_the_time_that_it_takes() -> Non
     most_s = 10 - 2
     [drain] = re.findall(r"WORKRON_DRAIN_TIMEOUT=(\S+)", DOCKERFILE)
     assert parse_duration(drain) + Settings.model_fields["kill_grace"].default <= most_s
-    assert most_s >= server._GRACE_S
+    assert most_s >= server.GRACE_S
     assert not instructions("STOPSIGNAL")  # TERM, as the engine sends without it

@@ -102,8 +102,7 @@ async def test_a_cascade_ends_an_array_and_the_one_that_follows_it(store: Store)
     second.depends_on = (Dependency(first.id, When.FINISHED, matching=True),)
     await submit(store, first, second)
     await store.cancel(first.id, cascade=True)
-    for job in (first, second, first, second):
-        await store._arrays.work_on_quietly(job.id)
+    await store.maintenance.tidy()
     assert await statuses(store, first, second) == ["cancelled", "cancelled"]
 
 

@@ -213,7 +213,7 @@ async def test_an_array_of_a_cancelled_workflow_ends(store: Store) -> None:
     job.array = NewArray(ids.new_id(), 50)
     workflow = await start(store, job)
     await store.cancel_workflow(workflow)
-    await store._arrays.work_on_quietly(job.id)
+    await store.maintenance.tidy()
     assert await statuses(store, job) == ["cancelled"]
 
 

@@ -300,7 +300,7 @@ async def test_large_results_travel_in_calls_of_bounded_size(wait_until: WaitUnt
     script = f"until [ -e {go} ]; do sleep 0.01; done; {result}"
     source.claims(*(Claim(f"job-{n}", n, 1, 30_000, "default", command=script) for n in range(1, 41)))
     async with working(source, slots=40) as worker:
-        await wait_until(lambda: len(worker._executor.attempts) == 40)
+        await wait_until(lambda: len(worker.held) == 40)
         go.touch()
         await wait_until(lambda: sum(map(len, source.results)) == 40)
     sizes = [sum(len(one.outcome.result or "") for one in results) for results in source.results]

@@ -48,8 +48,8 @@ async def test_many_jobs_run_each_once(place: Place, wait_until: WaitUntil) -> N
 
 
 async def test_an_idle_worker_starts_what_is_submitted_at_once(place: Place, wait_until: WaitUntil) -> None:
-    async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked is not None)
+    async with place.worker():
+        await wait_until(place.is_parked)
         await asyncio.sleep(0.2)  # a long poll has to reach the server
         delays = []
         for _ in range(5):
@@ -185,8 +185,8 @@ async def test_a_draining_worker_lets_commands_finish_and_gives_the_others_back(
 
 
 async def test_a_worker_that_went_idle_leaves_no_claim_behind(place: Place, wait_until: WaitUntil) -> None:
-    async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked is not None)
+    async with place.worker():
+        await wait_until(place.is_parked)
         await asyncio.sleep(0.2)
     (job_id,) = await submit(place.store, new_job())
     assert await place.status(job_id) is Status.PENDING
@@ -231,8 +231,8 @@ async def test_the_worker_is_listed(place: Place, wait_until: WaitUntil) -> None
 
 
 async def test_a_scheduled_job_starts_in_time(place: Place, wait_until: WaitUntil) -> None:
-    async with place.worker() as worker:
-        await wait_until(lambda: worker._first.parked is not None)
+    async with place.worker():
+        await wait_until(place.is_parked)
         started = time.monotonic()
         (job_id,) = await submit(place.store, new_job(delay_ms=700))
         await wait_until(place.is_(job_id, Status.DONE))

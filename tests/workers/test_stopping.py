@@ -44,7 +44,7 @@ async def test_a_drain_request_keeps_its_own_deadline_which_repeats_do_not_put_o
     source = Scripted()
     source.claims(claim_for("sleep 60", fence=7))
     async with working(source, heartbeat=0.1, drain_timeout=60) as worker:
-        await wait_until(lambda: worker._executor.attempts and worker._executor.attempts[7].started)
+        await wait_until(lambda: 7 in worker.held and worker.held[7].started)
         source.drain = Drain(600)
         await wait_until(lambda: source.left == [worker.id], within_s=5)
     assert source.released == [("job-7", 7)]
@@ -54,7 +54,7 @@ async def test_a_signal_shortens_the_deadline_of_a_drain_request(wait_until: Unt
     source = Scripted()
     source.claims(claim_for("sleep 60", fence=7))
     async with working(source, heartbeat=0.1, drain_timeout=0.2) as worker:
-        await wait_until(lambda: worker._executor.attempts and worker._executor.attempts[7].started)
+        await wait_until(lambda: 7 in worker.held and worker.held[7].started)
         source.drain = Drain(7_200_000)
         await wait_until(lambda: worker._stopping.begun)
         await asyncio.sleep(0.5)
@@ -163,7 +163,7 @@ async def test_a_second_signal_waits_for_no_answer(wait_until: Until, monkeypatc
     monkeypatch.setattr("workers.stopping.ANSWER_S", 0.1)
     monkeypatch.setattr(source, "release", forever)
     async with working(source) as worker:
-        await wait_until(lambda: worker._executor.attempts and worker._executor.attempts[7].started)
+        await wait_until(lambda: 7 in worker.held and worker.held[7].started)
         worker.stop()
         worker.stop_now()
         await wait_until(lambda: source.left == [worker.id], within_s=5)

@@ -67,8 +67,8 @@ async def test_a_worker_whose_place_in_the_line_was_lost_is_back_in_it_after_a_w
 ) -> None:
     """It was woken by a call whose maker died, or Redis has lost that it was parked."""
     store = bench.store(PATIENT)
-    async with working(bench, slots=1) as worker:
-        await wait_until(lambda: worker._first.parked is not None)
+    async with working(bench, slots=1):
+        await wait_until(lambda: bench.client.exists(bench.keys.parked("default")))
         await bench.client.delete(bench.keys.parked("default"))
         await wait_until(lambda: bench.client.exists(bench.keys.parked("default")), within_s=20)
         await runs(store, wait_until)
@@ -101,6 +101,6 @@ async def test_a_job_that_cannot_be_read_does_not_stop_its_worker(bench: Bench, 
 async def test_an_unreadable_message_in_the_mailbox_does_not_end_the_worker(bench: Bench, wait_until: Until) -> None:
     store = bench.store(PATIENT)
     async with working(bench) as worker:
-        await wait_until(lambda: worker._first.parked is not None)
+        await wait_until(lambda: bench.client.exists(bench.keys.parked("default")))
         await bench.client.rpush(bench.keys.inbox(worker.id), "x")
         await runs(store, wait_until)

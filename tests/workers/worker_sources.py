@@ -52,6 +52,10 @@ class Place:
             await asyncio.wait_for(task, 20)
             await source.aclose()
 
+    async def is_parked(self) -> bool:
+        """Whether a worker waits for jobs of the queue `default`."""
+        return bool(await self.bench.client.exists(self.bench.keys.parked("default")))
+
     async def source(self, policy: Policy, stack: AsyncExitStack) -> JobSource:
         if self.how == "direct":
             return RedisSource(self.bench.store(policy))

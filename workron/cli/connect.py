@@ -99,7 +99,7 @@ def locate(url: str | None) -> Endpoint:
 
 def local_instance() -> "Instance":
     """Return the `workron up` on this machine for a command without a URL."""
-    return _chosen(_instances())
+    return choose(_instances())
 
 
 def _instances() -> "list[Instance]":
@@ -108,7 +108,7 @@ def _instances() -> "list[Instance]":
     return find()
 
 
-def _chosen(instances: "Sequence[Instance]") -> "Instance":
+def choose(instances: "Sequence[Instance]") -> "Instance":
     """Return the instance of the data directory in force, otherwise the newest, with a notice if there are several."""
     if not instances:
         raise CliError(
