@@ -9,6 +9,7 @@ import pytest
 from tools import key_docs
 from tools.generate import ROOT
 from workron.doctor.key_schema import GROUPS, shape_of
+from workron.models.job_fields import STORED
 from workron.redis.keys import Keys
 
 ID: Final = "0" * 22
@@ -22,6 +23,14 @@ def test_the_page_about_keys_has_a_table_for_each_group_of_the_schema() -> None:
 def test_a_changed_row_of_the_page_about_keys_is_written_again() -> None:
     text = PAGE.read_text()
     assert key_docs.page(text.replace("all job ids", "some job ids")) == text
+
+
+def test_the_page_about_keys_names_each_plain_field_of_a_job() -> None:
+    page = PAGE.read_text()
+    table = page[page.index("### Fields of a job") : page.index("## Queues")]
+    rows = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    named = {field for row in rows for field in re.findall(r"`([^`]+)`", row)}
+    assert {field.stored for field in STORED} - named == set()
 
 
 def test_each_key_that_python_spells_is_in_the_schema() -> None:
