@@ -19,8 +19,7 @@ local key_of, waiting_of, first_let_go = SLOTS.key_of, SLOTS.waiting_of, SLOTS.f
 local function free_stale(name)
   local freed = 0
   for _, id in ipairs(redis.call('ZRANGE', key_of(name) .. RUNNING, '0', int(SUSPECTS - 1))) do
-    local row = redis.pcall('HGET', job_key(id), 'status')
-    if row ~= 'running' or SLOTS.said_by(id).name ~= name then
+    if redis.pcall('HGET', job_key(id), 'status') ~= 'running' then
       freed = freed + redis.call('ZREM', key_of(name) .. RUNNING, id)
     end
   end
@@ -40,10 +39,8 @@ local function put_into_lists(queue, let_go)
       append(fronts, let_go[i].list, let_go[i].id)
     end
   end
-  if #let_go > 0 then
-    hints[queue] = true
-    count(queue_key(queue), 'held', -#let_go)
-  end
+  hints[queue] = true
+  count(queue_key(queue), 'held', -#let_go)
 end
 
 -- Admit the first jobs until the next `free` jobs are in the list. Returns whether

@@ -1,8 +1,5 @@
 """Concurrency keys: of all jobs that name one, in whatever queues, only so many run at once."""
 
-import asyncio
-from typing import Any
-
 import pytest
 
 from tests.builders import SUCCESS, after, claim, finish, jobs, new_job, submit
@@ -190,17 +187,27 @@ async def test_a_job_tells_its_key_and_limit(store: Store) -> None:
     assert place(await store.job(without.id)) == (Status.PENDING, None)
 
 
-async def test_a_submission_that_is_admitted_late_brought_back_the_limit_of_an_older_job(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """More jobs ran at once than the newest one allows."""
-    open_it = store.scripts.submission_open
+@pytest.mark.damaged
+async def test_a_slot_that_a_waiting_job_had_by_damage_was_never_free_again(store: Store, bench: Bench) -> None:
+    first, second, third = jobs(3, concurrency=ONE)
+    await submit(store, first, second)
+    await bench.client.zadd(bench.keys.concurrency(ONE.key) + ":running", {second.id: 1})
+    assert await started(store) == []
+    await submit(store, third)
+    assert await started(store) == [first.id]
 
-    async def late(**call: Any) -> Any:
-        await asyncio.sleep(0.01)
-        await submit(store, new_job(concurrency=TWO, queue="later"))
-        return await open_it(**call)
 
-    monkeypatch.setattr(store.scripts, "submission_open", late)
-    await store.submit(jobs(500, concurrency=Concurrency("customer-7", 5)))
-    assert len(await started(store)) == 2
+async def test_a_job_that_gets_a_slot_after_it_has_waited_stands_in_its_list_once(store: Store, bench: Bench) -> None:
+    """Should it be retried, it would have its old place."""
+    first, second, third = jobs(3, concurrency=ONE)
+    await submit(store, first, second, third)
+    (running,) = await claim(store)
+    await finish(store, running)
+    assert await bench.client.lrange(bench.keys.pending("default", 5), 0, -1) == [second.id.encode()]
+
+
+async def test_the_list_of_a_queue_has_as_many_jobs_of_a_key_as_slots_are_free(store: Store, bench: Bench) -> None:
+    """With each further job, one more would be popped for nothing."""
+    for job in jobs(6, concurrency=TWO):
+        await submit(store, job)
+    assert await bench.client.llen(bench.keys.pending("default", 5)) == 2
