@@ -12,6 +12,7 @@ from tests.chaos.deployment import Deployment, Size, api_ports
 from tests.chaos.faults import WEIGHTS, Faults, plan
 from tests.chaos.judge import judge, recovery
 from tests.chaos.load import Load
+from tests.chaos.node import READY_S
 from tests.chaos.proxy import Proxy
 from tests.chaos.records import Events, executions
 from tests.chaos.topologies import GROUNDS
@@ -130,7 +131,7 @@ class Run:
     async def _audit(self) -> None:
         admin = self.ground.primary.admin
         audit = Audit(admin, KEYS)
-        async with Store(Connection.open(self.ground.url, key=KEYS.meta)) as store:
+        async with Store(Connection.open(self.ground.url, key=KEYS.meta, budget_s=READY_S)) as store:
             report = await store.doctor.examine()
             self.account.rollbacks_told = (await store.health()).rollbacks
         faults = [f"{fault.code} {fault.about}: {fault.detail}" for fault in report.faults]

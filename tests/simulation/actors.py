@@ -10,11 +10,12 @@ from typing import Any, Final, Protocol, TypeVar
 from redis.exceptions import ConnectionError as Away
 
 from reaper.reaper import Reaper
+from tests.simulation.fault_plan import Course
 from tests.simulation.history import History
 from tests.simulation.http import URL
 from tests.simulation.rollback_observers import Witnesses
 from tests.simulation.timeline import Process
-from tests.simulation.work import WITH_VALUES, Commands
+from tests.simulation.work import LOUD, WITH_VALUES, Commands
 from workers.http_source import HttpSource
 from workers.source import JobSource
 from workers.worker import Worker
@@ -52,6 +53,8 @@ QUEUES: Final = ("default", "other")
 PATIENCE_S: Final = 5.0
 """How long a client waits for an answer before it asks again, elsewhere."""
 _TRIES: Final = 30
+WIDTH: Final = 40
+"""So many jobs wait for one in a wide submission."""
 _KNOWN: Final = 10
 """A client deals with the last jobs only."""
 
@@ -123,6 +126,7 @@ class Client:
     process: Process
     random: Random
     requests: int
+    course: Course
 
     async def run(self) -> None:
         for number in range(self.requests):
@@ -164,7 +168,7 @@ class Client:
         age = self.world.history.age
 
         async def handle(store: Store) -> tuple[str, ...]:
-            jobs = _jobs(plans)
+            jobs = new_jobs(plans)
             submitted = await store.submit(
                 jobs, as_workflow=as_workflow, on_failure=on_failure, idempotency=idempotency
             )
@@ -227,6 +231,8 @@ class Client:
     def _plans(self) -> list[Plan]:
         """Describe the jobs of a submission; `parents` are places in it, or ids of jobs that are there."""
         shape = self.random.choice(["one", "one", "chain", "dag", "fan", "array", "follow"])
+        if self.course is Course.OUTAGE and self._chance(0.1):
+            return self._wide()
         size = {"one": 1, "chain": 4, "dag": self.random.randint(3, 8), "fan": self.random.randint(5, 9), "array": 1}
         size["follow"] = self.random.randint(2, 3)
         plans = [self._plan() for _ in range(size[shape])]
@@ -251,10 +257,16 @@ class Client:
             plans[0]["parents"] = [(self.random.choice(self.world.known[-_KNOWN:]), self._when())]
         return plans
 
+    def _wide(self) -> list[Plan]:
+        """Many jobs that one job skips, in many small steps."""
+        job: Plan = {"command": "work 50 0", "queue": QUEUES[0], "parents": []}
+        return [job, *(job | {"parents": [(0, When.FAILED)]} for _ in range(WIDTH))]
+
     def _plan(self) -> Plan:
-        length_ms = self.random.choice([50, 200, 800, 6000]) if self._chance(0.5) else 50
+        is_long = self.course is Course.OUTAGE or self._chance(0.5)
+        length_ms = self.random.choice([50, 200, 800, 6000]) if is_long else 50
         plan: Plan = {
-            "command": f"work {length_ms} {self.random.choice([0, 0, 0, 1, 9])}",
+            "command": f"{self._word()} {length_ms} {self.random.choice([0, 0, 0, 1, 9])}",
             "queue": self.random.choice(QUEUES),
             "priority": self.random.choice([1, 5, 5, 9]),
             "max_attempts": self.random.choice([1, 2, 3, 3]),
@@ -280,6 +292,9 @@ class Client:
             plan["expires"] = Moment(after_ms=self.random.choice([100, 3000, 60_000]))
         return plan
 
+    def _word(self) -> str:
+        return LOUD if self.course is Course.OUTAGE and self._chance(0.25) else "work"
+
     def _when(self) -> When:
         return self.random.choice([When.DONE, When.DONE, When.FINISHED, When.FAILED])
 
@@ -291,7 +306,7 @@ async def _change(queue: str, change: QueueChange, store: Store) -> None:
     await store.change_queue(queue, change)
 
 
-def _jobs(plans: list[Plan]) -> list[NewJob]:
+def new_jobs(plans: list[Plan]) -> list[NewJob]:
     """Make jobs of the plans, with ids of their own, as an API server does with each request."""
     made = ids.new_ids(len(plans))
     jobs = []

@@ -44,6 +44,8 @@ class _Socket(FakeSocket):
     """Called with each command of a script that changes a job or sends a message, when it is done."""
     script = ""
     calls = 0
+    commands = 0
+    """How many the script has run."""
 
     def eval(self, script: bytes, numkeys: int, *keys_and_args: bytes) -> Any:
         server: Any = self._server
@@ -55,6 +57,7 @@ class _Socket(FakeSocket):
         server.script_cache[sha] = script
         server._lua_current_socket[0] = self
         self._script_resp = 2
+        self.commands = 0
         keys, args = keys_and_args[:numkeys], keys_and_args[numkeys:]
         server._lua_set_keys_argv(runtime.table_from(keys), runtime.table_from(args))
         try:
@@ -77,6 +80,7 @@ class _Socket(FakeSocket):
         return server._lua_runtime
 
     def _lua_redis_call(self, lua_runtime: Any, expected_globals: set[Any], op: bytes, *args: Any) -> Any:
+        self.commands += 1
         result = super()._lua_redis_call(lua_runtime, expected_globals, op, *args)
         if op in (b"HSET", b"PUBLISH"):
             self.told(op, args)
@@ -126,6 +130,11 @@ class Server(Host):
         """Which script ran last."""
         return self._socket.script
 
+    @property
+    def commands(self) -> int:
+        """How many commands the last script has run."""
+        return self._socket.commands
+
     def apply(self, command: Sequence[Any]) -> Any:
         """Run a command; an error comes back as an exception that is not raised."""
         self.calls += 1
@@ -146,8 +155,14 @@ class Server(Host):
         self._timeline.running = before
         return None if item is None else item.value
 
+    @property
+    def items(self) -> dict[bytes, Any]:
+        """All that it holds, by key."""
+        items: dict[bytes, Any] = self.fake.dbs[0]._dict
+        return items
+
     def state(self) -> State:
-        return State(copy.deepcopy(self.fake.dbs[0]._dict), self.calls)
+        return State(copy.deepcopy(self.items), self.calls)
 
     def restart(self, state: State | None = None) -> None:
         """Start again, with all that it held or with what it held earlier."""

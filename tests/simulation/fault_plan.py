@@ -1,7 +1,7 @@
 """Which faults a seed has in store, and when; after the storm there are none."""
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from random import Random
 from typing import Final
 
@@ -11,6 +11,18 @@ STORM_S: Final = 15.0
 """How long faults happen."""
 LAST_ROLLBACK_S: Final = 6.0
 """At most so long after its time a server restarts with the state that it had then."""
+LARGEST_BODY: Final = 3000
+_LONGEST_S: Final = {"restart": 9.0, "stand still": 6.0}
+"""A server that stood still for nearly two leases may do an old copy of a claim: it has forgotten the newer one."""
+
+
+class Course(StrEnum):
+    """Which kinds of faults a run has."""
+
+    STORM = "storm"
+    """Everything goes wrong."""
+    OUTAGE = "outage"
+    """Redis is away for longer than a lease, and clocks jump. Nothing else goes wrong, so this costs no attempt."""
 
 
 class Fate(Enum):
@@ -36,11 +48,16 @@ class Fate(Enum):
 class Weather:
     """The faults of one run."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, course: Course) -> None:
         self._random = random
         self.over = False
-        self._rates = {fate: random.choice(RATES) for fate in Fate if fate is not Fate.FINE}
-        self._rates |= {fate: random.choice(DEATH_RATES) for fate in (Fate.DEADLY, Fate.LAST)}
+        self._rates: dict[Fate, float] = {}
+        self.largest_body: int | None = LARGEST_BODY
+        """A proxy in front of the API refuses a larger request."""
+        if course is Course.STORM:
+            self.largest_body = None
+            self._rates = {fate: random.choice(RATES) for fate in Fate if fate is not Fate.FINE}
+            self._rates |= {fate: random.choice(DEATH_RATES) for fate in (Fate.DEADLY, Fate.LAST)}
         self._slow = random.choice((0.0, 0.05, 0.2))
         """Share of the calls that take long."""
 
@@ -86,8 +103,10 @@ KINDS: Final = (
 )  # fmt: skip
 
 
-def blows(random: Random) -> list[Blow]:
+def blows(random: Random, course: Course) -> list[Blow]:
     """Return the faults of a run in their order."""
+    if course is Course.OUTAGE:
+        return _outages(random)
     kinds = random.sample(KINDS, random.randint(1, len(KINDS)))
     if {"rollback", "server clock"} <= set(kinds):
         # Fences grow by the server's clock where the counter was undone: one of both has to hold.
@@ -110,3 +129,23 @@ def _blow(random: Random, kind: str) -> Blow:
     }[kind]()
     at_s = random.uniform(0.5, 3.0 if kind == "stalls" else STORM_S)  # they come one after the other
     return Blow(at_s, kind, random.randrange(1000), length_s)
+
+
+def _outages(random: Random) -> list[Blow]:
+    """Return two outages, each longer than a lease, and a jump of each clock.
+
+    The first pass of a reaper comes before them: it is from its passes that a reaper knows how long all were away.
+    """
+
+    def outage(at_s: float) -> Blow:
+        kind = random.choice(("restart", "stand still"))
+        return Blow(at_s, kind, 0, random.uniform(4.5, _LONGEST_S[kind]))
+
+    outages = [outage(random.uniform(2.0, 4.0)), outage(random.uniform(13.0, STORM_S))]
+    jumps = [
+        Blow(
+            random.uniform(2.0, 12.0), kind, random.randrange(1000), random.choice((-3600.0, -30.0, 2.0, 30.0, 3600.0))
+        )
+        for kind in ("server clock", "host clock")
+    ]
+    return sorted(outages + jumps, key=lambda blow: blow.at_s)

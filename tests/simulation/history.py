@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from tests.simulation.blame import Blame
 from tests.simulation.fake_redis import Server
+from tests.simulation.fault_plan import Course
 from tests.simulation.passes import Passes
 from tests.simulation.rules import Kept, Rules
 from workron.models import Claim, Status, When
@@ -63,8 +65,11 @@ class Told:
 class History:
     """Watches the server; `problems` says what was broken of the promise."""
 
-    def __init__(self, server: Server, keys: Keys, lease_ms: int) -> None:
+    def __init__(self, server: Server, keys: Keys, lease_ms: int, course: Course) -> None:
         self.problems: list[str] = []
+        self._blame = Blame() if course is Course.OUTAGE else None
+        self.loud: set[str] = set()
+        """Jobs whose output is too large for a proxy."""
         self.told = Told()
         self.age = 0
         """Grows with each rollback."""
@@ -99,11 +104,16 @@ class History:
         run = int(row.get(b"run", b"1"))
         if job.status == "running" and status != "running":
             self._left(script, job_id, job, row)
+            if self._blame:
+                taken = script == "maintain_reap" and not self._must_stop(row)
+                self.problems += self._blame.left(job_id, run, fields, taken=taken, loud=job_id in self.loud)
         if job.status in _TERMINAL and run == job.run:
             self.problems.append(f"{job_id} was {job.status} in run {run}, and then {status}")
         self._rules.words(job_id, row)
         if status == "running":
             self._started(job_id, job, row, int(fields[b"fence"]))
+            if self._blame:
+                self.problems += self._blame.started(job_id, run, row)
             statuses = {other: known.status for other, known in self.told.jobs.items()} | {job_id: status}
             self.problems += self._rules.started(job_id, row, statuses, steady=self.steady)
             if (job_id, run) in self.told.cancelled:
@@ -145,11 +155,8 @@ class History:
         """Judge who took a running job from its worker."""
         reported = (job_id, job.fence) in self._reported()
         if script == "maintain_reap":
-            array = row.get(b"array", b"").decode()
-            of_all = self._server.get(self._keys.job(array)) or {} if array else row  # a task's timeout stands there
-            must_stop = row.get(b"cancel_requested_at") or row.get(b"expired_at") or of_all.get(b"timeout_ms")
             left_ms = job.leased_until_ms - self._server.now_ms
-            if left_ms > 0 and not must_stop:
+            if left_ms > 0 and not self._must_stop(row):
                 self.problems.append(f"{job_id} was taken from fence {job.fence}, leased for another {left_ms} ms")
         elif not reported and script in ("attempt_claim", "attempt_finish") and self._server.command[_LIMIT] == 0:
             self.told.accepted.add((job_id, job.fence))
@@ -157,6 +164,11 @@ class History:
             self.problems.append(f"{script} ended the attempt of {job_id} under fence {job.fence}, which did not ask")
         else:
             self.told.accepted.add((job_id, job.fence))
+
+    def _must_stop(self, row: Any) -> bool:
+        array = row.get(b"array", b"").decode()
+        of_all = self._server.get(self._keys.job(array)) or {} if array else row  # a task's timeout stands there
+        return bool(row.get(b"cancel_requested_at") or row.get(b"expired_at") or of_all.get(b"timeout_ms"))
 
     def _reported(self) -> frozenset[tuple[str, int]]:
         """The attempts (job, fence) whose end the present call reports."""

@@ -105,6 +105,10 @@ class Http:
             await asyncio.sleep(0)
             raise httpx2.ConnectError("connection refused")
         request = Request(method, path, urlencode(params or {}).encode(), content or b"")
+        if self._weather.largest_body is not None and len(request.body) > self._weather.largest_body:
+            await asyncio.sleep(self._weather.delay_s())
+            self._servers.note("proxy", f"{method} {path} {len(request.body)} bytes", f"413 for {self._process.name}")
+            return httpx2.Response(413, text="too large")
         answer: asyncio.Future[httpx2.Response] = self._process.loop.create_future()
         gone = asyncio.Event()
         late = self._weather.long_delay_s() if fate in (Fate.LATE, Fate.STALLED) else 0.0

@@ -1,16 +1,22 @@
 """Changes to the scripts, made as they are loaded: bounds made small, and bugs built in to see that they are found.
 
-Each is a piece of text that stands exactly once where it is said to stand, and what takes its place.
+Each is a piece of text that stands exactly once where it is said to stand, and what takes its place; or a function in
+place of one of the product's.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
+from tests.simulation.fault_plan import Course
+from tests.simulation.work import Run
+from workers import refusals
+from workers.http_source import HttpSource
+from workron.errors import CallRefused
 from workron.redis import script_source
 from workron.redis.script_source import _text
 from workron.redis.scripts import Script
@@ -24,6 +30,15 @@ class Edit:
     file: str
     old: str
     new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A function of the product, and what takes its place."""
+
+    owner: Any
+    name: str
+    new: Callable[..., Any]
 
 
 SMALL: Final = (
@@ -143,15 +158,74 @@ PLANTS: Final[Mapping[str, Sequence[Edit]]] = {
 }
 
 
+async def _nothing(*_: object) -> None: ...
+
+
+async def _values_first(values: array_values.ArrayValues, call: Callable[[], Awaitable[Any]]) -> Any:
+    for job_id in values._of:
+        await values._send(job_id)
+    return await call()
+
+
+async def _all_refused(reports: Sequence[Any], _: object) -> list[CallRefused]:
+    return [CallRefused("was refused")] * len(reports)
+
+
+def _broken(*_: object) -> Exception:
+    return RuntimeError("was refused")
+
+
+PLANTS_IN_OUTAGES: Final[Mapping[str, Sequence[Edit | Patch]]] = {
+    # After an outage, a reaper takes back all jobs whose workers it could not hear.
+    "outage-blamed": (Edit("maintain_reap.lua", "return later > NOW and later or nil", "return nil"),),
+    # What an outage has stopped counts as an attempt.
+    "refund-forgotten": (Edit("lib/ends.lua", "    redis.call('HSET', key, 'attempts', int(job.attempts - 1))\n", ""),),
+    # A worker reports what it had to stop as failed.
+    "outage-reported": (Patch(Run, "_lost", lambda _: None),),
+    # The API refuses one report of a call, and all attempts in it fail.
+    "refusal-spread": (Patch(refusals, "_halved", _all_refused),),
+    # A worker ends because the API refuses a report.
+    "refusal-deadly": (Patch(HttpSource, "_refusal", _broken),),
+    # Values of an array are stored before it is judged, and stay although it was refused.
+    "values-of-refused": (
+        Patch(array_values.ArrayValues, "call", _values_first),
+        Patch(array_values.ArrayValues, "_discard_quietly", _nothing),
+    ),
+    # What was staged stays although the submission was refused.
+    "staged-of-refused": (Patch(submit.Submitter, "abort_quietly", _nothing),),
+    # Output is stored under any fence.
+    "output-of-others": (
+        Edit("attempt_output.lua", "if row[1] ~= 'running' or row[2] ~= fence then", "if row[1] ~= 'running' then"),
+    ),
+    # A claim request that has ended stays parked.
+    "claim-left-parked": (
+        Edit("lib/claims.lua", "  if last.parked ~= '' then\n    unpark(asked.worker, asked.queues)\n  end\n", ""),
+    ),
+    # One call of a script tells all dependents of a job that it has ended.
+    "walk-unbounded": (
+        Edit("attempt_finish.lua", "WIDTH, EDGES = 13, 3", "WIDTH, EDGES = 13, 300"),
+        Edit("lib/edges.lua", "STEP = 2", "STEP = 300"),
+    ),
+}
+"""Bugs that are found where Redis is away, clocks jump, and the API refuses things, while all else goes well."""
+
+
+def course_of(plant: str | None) -> Course:
+    return Course.OUTAGE if plant in PLANTS_IN_OUTAGES else Course.STORM
+
+
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
     """Run with small bounds, and with the bug of that name."""
-    edits = (*SMALL, *(PLANTS[name] if name else ()))
+    changes = {**PLANTS, **PLANTS_IN_OUTAGES}[name] if name else ()
+    edits = (*SMALL, *(change for change in changes if isinstance(change, Edit)))
     for file in {edit.file for edit in edits}:
         _edited_text(edits, *file.split("/"))  # one that fits nowhere fails here, and is not taken for a find
     with ExitStack() as stack:
         for module, number, value in SMALL_NUMBERS:
             stack.enter_context(mock.patch.object(module, number, value))
+        for patch in (change for change in changes if isinstance(change, Patch)):
+            stack.enter_context(mock.patch.object(patch.owner, patch.name, patch.new))
         stack.enter_context(mock.patch.object(Script, "load", _loader(edits)))
         yield
 

@@ -8,7 +8,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as Away
 from tests.simulation.fake_redis import Server, State
 from tests.simulation.fault_plan import Fate, Weather
 from tests.simulation.http import settle
+from tests.simulation.left_behind import Watch
 from tests.simulation.timeline import Process, Timeline
 from workron.redis.connection import BLOCK_S, Connection
 
@@ -67,6 +68,9 @@ class Network:
         """Called with a process that dies of a call."""
         self.late_until = 0.0
         """When the last of the calls arrives to which something happened on their way."""
+        self.watched: dict[Process, Watch] = {}
+        """Processes whose calls are to leave nothing behind."""
+        self._still_until = 0.0
         self._boot = 0
         self._blocked: dict[str, deque[Call]] = {}
         self._subscriptions: list[Subscription] = []
@@ -116,7 +120,9 @@ class Network:
             self._reply(call, Away("connection reset"), 0.0)
 
     def _arrive(self, client: "Client", call: Call, fate: Fate) -> None:
-        if call.boot != self._boot:
+        if self.timeline.now < self._still_until:
+            self.timeline.push(self._still_until, None, lambda: self._arrive(client, call, fate))
+        elif call.boot != self._boot:
             self._reply(call, Away("connection reset"), 0.0)
         elif call.lane.blocks:
             call.lane.behind.append(lambda: self._arrive(client, call, fate))
@@ -136,7 +142,9 @@ class Network:
                 self.timeline.after(again_in_s, lambda: self._again(call))
 
     def _apply(self, call: Call, fate: Fate) -> None:
-        answer = self.server.apply(call.command)
+        watch = self.watched.get(call.process)
+        with watch.looking() if watch else nullcontext():
+            answer = self.server.apply(call.command)
         self._note(call, answer, "" if fate is Fate.FINE else fate.name)
         if fate is Fate.LAST:
             self.deadly(call.process)
@@ -221,6 +229,11 @@ class Network:
             subscription.deliver(None, 0.0)
         self.server.restart(state)
         self.timeline.after(down_s, self._come_up)
+
+    def stand_still(self, length_s: float) -> None:
+        """Have the server do nothing for a while; what arrives meanwhile, it does afterwards."""
+        self.note("redis", "*** stands still", f"{length_s:.1f} s")
+        self._still_until = self.timeline.now + length_s
 
     def _come_up(self) -> None:
         self.server.up = True

@@ -9,9 +9,9 @@ import fakeredis
 
 from tests.consistency import Audit
 from tests.simulation.chance import chance_of, quickly
-from tests.simulation.fault_plan import LAST_ROLLBACK_S, STORM_S
+from tests.simulation.fault_plan import LAST_ROLLBACK_S, STORM_S, Course
 from tests.simulation.http import http_by
-from tests.simulation.mutants import planted
+from tests.simulation.mutants import course_of, planted
 from tests.simulation.timeline import Timeline
 from tests.simulation.world import World
 
@@ -37,13 +37,17 @@ class Verdict:
     trace: tuple[tuple[float, str, str, str], ...]
 
 
-def run(seed: int, plant: str | None = None, *, traced: bool = False) -> Verdict:
-    """Run a seed from its beginning to its verdict; what happened is kept if it fails, or is to be `traced`."""
+def run(seed: int, plant: str | None = None, *, course: Course | None = None, traced: bool = False) -> Verdict:
+    """Run a seed from its beginning to its verdict; what happened is kept if it fails, or is to be `traced`.
+
+    A bug that is built in has a course of its own, where it is found.
+    """
+    course = course or course_of(plant)
     timeline = Timeline()
     with ExitStack() as stack:
         for context in (timeline.patched(), planted(plant), chance_of(seed, timeline), quickly()):
             stack.enter_context(context)
-        world = World(seed, timeline)
+        world = World(seed, timeline, course)
         stack.enter_context(http_by(world))
         world.start()
         timeline.run_until(STORM_S)

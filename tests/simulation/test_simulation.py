@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.budget import budget
-from tests.simulation.mutants import PLANTS, Edit
+from tests.simulation.fault_plan import Course
+from tests.simulation.mutants import PLANTS, PLANTS_IN_OUTAGES, Edit, course_of
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.timeout(600)  # what a seed takes depends on nothing but the CPU
 
 ROOT = Path(__file__).parents[2]
 SEEDS = budget(60, 200)
+OUTAGE_SEEDS = budget(15, 100)
 PARTS = 15
 """Seeds are run in parts, so that several processes may share them."""
 SOON = 100
@@ -28,6 +30,9 @@ FOUND_BY = {
     "clock-believed": 4,
     "followed-however": 5,
     "wait-believed": 48,
+    "outage-reported": 4,
+    "values-of-refused": 1,
+    "output-of-others": 2,
 }
 """A seed that finds the bug, unless it is 0; after a change of what runs draw from it, another may."""
 
@@ -39,10 +44,18 @@ def test_whatever_the_storm_no_promise_is_broken(part: int) -> None:
         assert verdict.problems == (), f"seed {seed}: see `python -m tests.simulation --seed {seed}`"
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("part", range(5))
+def test_no_outage_and_no_refusal_costs_an_attempt_or_leaves_anything_behind(part: int) -> None:
+    for seed in range(part, OUTAGE_SEEDS, 5):
+        verdict = run(seed, course=Course.OUTAGE)
+        again = f"python -m tests.simulation --course outage --seed {seed}"
+        assert verdict.problems == (), f"seed {seed}: see `{again}`"
+
+
+@pytest.mark.parametrize("plant", [*PLANTS, *PLANTS_IN_OUTAGES])
 def test_a_bug_that_is_built_in_is_found(plant: str) -> None:
     found = next(seed for seed in (FOUND_BY.get(plant, 0), *range(SOON)) if run(seed, plant).problems)
-    assert run(found).problems == ()
+    assert run(found, course=course_of(plant)).problems == ()
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:

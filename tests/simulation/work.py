@@ -1,6 +1,7 @@
 """The stand-in for commands: they take their time, fail now and then, and die when they are stopped or lost.
 
-A job's command says how: `work <ms> <failures>`, the attempts up to that number fail. It is as if a guardian looked
+A job's command says how: `work <ms> <failures>`, the attempts up to that number fail; `shout` does the same, with more
+output than a proxy lets through. It is as if a guardian looked
 after each: no command outlives the end of its lease, however frozen its worker is.
 """
 
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from tests.simulation.fault_plan import LARGEST_BODY
 from tests.simulation.history import History
 from workers.command_files import Notes
 from workers.guardian import boottime_s
@@ -21,6 +23,7 @@ from workron.runtime.signals import happens
 
 WITH_VALUES: Final = 4
 """Arrays of this size have values."""
+LOUD: Final = "shout"
 
 
 class Commands:
@@ -66,6 +69,7 @@ class Run:
         self.given_back = False
         self._commands = commands
         self.is_suspect = False
+        self._is_refused = False
         self._ended_by: Reason | None = None
         self._told = asyncio.Event()
         self._history = commands.history
@@ -81,10 +85,17 @@ class Run:
         self._end(Reason.CANCELLED)
 
     def refuse(self, why: str) -> None:
+        self._is_refused = True
+        if not self._is_loud:
+            self._history.problems.append(f"{self.claim.id} was refused for what another one reported: {why}")
         self._end(Reason.EXIT_CODE)
 
+    @property
+    def _is_loud(self) -> bool:
+        return (self.claim.command or "").startswith(LOUD)
+
     def take_output(self) -> OutputPatch | None:
-        return self.output.take()
+        return None if self._is_refused else self.output.take()
 
     def stop(self, *, now: bool = False) -> None:
         if not self._told.is_set():
@@ -127,6 +138,9 @@ class Run:
         length_s = int(length_ms) / 1000
         timeout_s = self.claim.timeout_ms / 1000 if self.claim.timeout_ms else length_s + 1
         self.output.write(f"attempt {self.claim.attempt}\n".encode())
+        if self._is_loud:
+            self._history.loud.add(self.claim.id)
+            self.output.write(b"loud" * LARGEST_BODY)
         await happens(self._told, within_s=min(length_s, timeout_s))
         if self._ended_by is not None:
             return Outcome(self._ended_by, signal=15)

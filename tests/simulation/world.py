@@ -11,12 +11,14 @@ from redis.exceptions import ConnectionError as Away
 from tests.simulation.actors import QUEUES, Client, WorkerProcess, reaper
 from tests.simulation.chance import seeded
 from tests.simulation.fake_redis import Server
-from tests.simulation.fault_plan import LAST_ROLLBACK_S, Blow, Fate, Weather, blows
+from tests.simulation.fault_plan import LAST_ROLLBACK_S, Blow, Course, Fate, Weather, blows
 from tests.simulation.history import History
 from tests.simulation.http import ApiServer, settle
+from tests.simulation.left_behind import Watch
 from tests.simulation.network import Client as Redis
 from tests.simulation.network import Network, Wire
 from tests.simulation.rollback_observers import Witnesses
+from tests.simulation.strangers import Stranger
 from tests.simulation.timeline import Process, Timeline
 from workron.redis.keys import Keys
 from workron.settings import Settings
@@ -26,6 +28,9 @@ from workron.store.policy import Policy
 POLICY: Final = Policy(lease_ms=4000, pass_ms=1500, retry_ms=200, retry_max_ms=1000, stop_ms=5000)
 NAMESPACE: Final = "sim"
 STALLS, BETWEEN_STALLS_S, LEAP_S = 3, 2.0, 3600.0
+MOST_COMMANDS, MOST_LOOKED_AT = 300, 1000
+LARGE_STEPS = ("maintain_repair", "maintain_promote")
+"""Most commands of one call of a script, with the small bounds of a run; two scripts keep their large ones."""
 APIS, WORKERS, HTTP_WORKERS, REAPERS, CLIENTS = 2, 2, 1, 2, 2
 
 T = TypeVar("T")
@@ -34,15 +39,16 @@ T = TypeVar("T")
 class World:
     """All that takes part in one run."""
 
-    def __init__(self, seed: int, timeline: Timeline) -> None:
+    def __init__(self, seed: int, timeline: Timeline, course: Course) -> None:
         self.seed = seed
+        self.course = course
         self.timeline = timeline
         self.random = seeded(f"world {seed}")
         self.keys = Keys(NAMESPACE)
         self.server = Server(timeline)
-        self.weather = Weather(seeded(f"weather {seed}"))
+        self.weather = Weather(seeded(f"weather {seed}"), course)
         self.network = Network(timeline, self.server, self.weather)
-        self.history = History(self.server, self.keys, POLICY.lease_ms)
+        self.history = History(self.server, self.keys, POLICY.lease_ms, course)
         self.witnesses = Witnesses(self.server, self.keys)
         self.history.moved = lambda job_id, how: self.network.note("", job_id, how)
         self.network.applied = self._applied
@@ -64,11 +70,15 @@ class World:
         """Have everybody begin, and the faults lie in wait."""
         over_http = partial(self._start_worker, over_http=True)
         workers = [self._start_worker] * WORKERS + [over_http] * HTTP_WORKERS
+        if self.course is Course.OUTAGE:  # half of them can be refused
+            workers = [self._start_worker, over_http] * 2
         for start in [self._start_api] * APIS + workers + [self._start_reaper] * REAPERS:
             start()
         for number in range(CLIENTS):
             self._start_client(f"client{number}", lambda client: client.run())
-        for blow in blows(self.random):
+        if self.course is Course.OUTAGE:
+            self._start_stranger()
+        for blow in blows(self.random, self.course):
             self.timeline.push(blow.at_s, None, partial(self._strike, blow))
 
     def calm(self) -> None:
@@ -98,9 +108,16 @@ class World:
             process.kill()
 
     def _applied(self, command: Any, answer: Any) -> None:
+        if self.course is Course.OUTAGE:
+            self._work_is_bounded()
         if isinstance(answer, Exception) and self.server.script:
             self.errors.append(f"{self.server.script} was answered with an error: {answer}")
         self.history.applied(command, answer)
+
+    def _work_is_bounded(self) -> None:
+        script, commands = self.server.script, self.server.commands
+        if script and commands > (MOST_LOOKED_AT if script in LARGE_STEPS else MOST_COMMANDS):
+            self.errors.append(f"one call of {script} has run {commands} commands")
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -141,7 +158,17 @@ class World:
         process = Process(self.timeline, name)
         process.ended = process.kill
         self._clients.append(process)
-        process.start(work(Client(self, process, seeded(f"{name} {self.seed}"), requests=8)))
+        random = seeded(f"{name} {self.seed}")
+        process.start(work(Client(self, process, random, requests=8, course=self.course)))
+
+    def _start_stranger(self) -> None:
+        process = Process(self.timeline, "stranger")
+        process.ended = process.kill
+        self._clients.append(process)
+        store, watch = self.store(process), Watch(self.server, self.keys)
+        self.network.watched[process] = watch
+        api = ApiServer(process, store, self._settings)
+        process.start(Stranger(self, store, api, watch, seeded(f"stranger {self.seed}")).run())
 
     def note(self, who: str, what: str, outcome: str) -> None:
         self.network.note(who, what, outcome)
@@ -181,6 +208,8 @@ class World:
         match blow.kind:
             case "restart":
                 self.network.restart(blow.length_s, None)
+            case "stand still":
+                self.network.stand_still(blow.length_s)
             case "rollback":
                 self._remember(blow)
             case "stalls":

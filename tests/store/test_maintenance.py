@@ -10,6 +10,7 @@ from tests.servers import QUICK, Bench
 from workron.errors import StoreFull
 from workron.models import Outcome, OutputPatch, Reason, Result, Status
 from workron.store import Store
+from workron.store.arrays import Arrays
 from workron.store.policy import Policy
 
 SHORT = Policy(lease_ms=300, pass_ms=100, stop_ms=500, retention_done_ms=1, retention_failed_ms=1)
@@ -148,3 +149,21 @@ async def test_a_queue_keeps_its_limit_when_it_is_empty_and_is_forgotten_without
     await limit_queue(store, "default", None)
     assert await store.queues() == []
     assert not await bench.client.exists(bench.keys.queue("default"))
+
+
+async def test_a_pass_took_half_a_second_for_each_array_before_anything_else(
+    bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[bytes] = []
+
+    async def step(_: Arrays, job_id: bytes) -> bool:
+        steps.append(job_id)
+        if len(steps) == 5:  # without a bound it would go on
+            await bench.client.delete(bench.keys.arrays)
+        return True
+
+    monkeypatch.setattr(Arrays, "step", step)
+    await bench.client.zadd(bench.keys.arrays, {"a": 1, "b": 2})
+    await store.maintenance.tidy(0)
+    assert steps == [b"a"]
+    await bench.client.delete(bench.keys.arrays)
