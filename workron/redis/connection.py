@@ -219,8 +219,7 @@ class Connection:
                 pipe.execute_command(*command)
             return await pipe.execute(raise_on_error=False)
         lane = await self._open_lane()
-        replies = [lane.send(command) for command in commands]
-        return await asyncio.gather(*replies, return_exceptions=True)
+        return await asyncio.gather(*lane.send_all(commands), return_exceptions=True)
 
     async def _open_lane(self) -> Lane:
         assert self._place is not None  # noqa: S101 - an injected client has no lane

@@ -82,15 +82,20 @@ class Lane(asyncio.Protocol):
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Write a command and return the future of its reply, which may be abandoned."""
+        return self.send_all((command,))[0]
+
+    def send_all(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
+        """Write commands with one system call, and return the futures of their replies."""
         if self.closed:
             raise ConnectionError(_CLOSED)
-        packed = hiredis.pack_command(tuple(command))  # type: ignore[arg-type] # it takes the four types of ours
-        reply: asyncio.Future[Any] = self._loop.create_future()
-        self._asked.append((reply, self._loop.time()))
-        self._transport.write(packed)
+        packed = [hiredis.pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type] # takes our four types
+        now_s = self._loop.time()
+        replies: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
+        self._asked.extend([(reply, now_s) for reply in replies])
+        self._transport.write(b"".join(packed))
         if not self._watching:
             self._watch(self._limit_s)
-        return reply
+        return replies
 
     def _watch(self, wait_s: float) -> None:
         self._watching = True

@@ -226,8 +226,7 @@ class Reader:
             page = seen[start : start + PAGE]
             replies = await self.each([("HGETALL", self._keys.worker(worker)) for worker, _ in page])
             for beat, reply in zip(page, replies, strict=True):
-                row = {} if isinstance(reply, Exception) else decode.row(reply)
-                worker = _worker(*beat, reply, redis_ms(time)) if name in row.get("about", b"") else None
+                worker = _worker(*beat, reply, redis_ms(time), serving=name)
                 if worker is not None and worker.status is WorkerStatus.ACTIVE and queue in worker.info.queues:
                     found.append(worker)
         return found
@@ -308,10 +307,12 @@ def _job(job_id: str, row: Row, related: Mapping[tuple[str, str], Any]) -> Job |
         return None
 
 
-def _worker(name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int) -> WorkerState | None:
-    """Return the worker of a hash; None if there is none or it can't be read."""
+def _worker(
+    name: str, last_heartbeat_at_ms: int, reply: Any, now_ms: int, *, serving: bytes = b""
+) -> WorkerState | None:
+    """Return the worker of a hash; None if there is none, it can't be read, or its description lacks `serving`."""
     row = {} if isinstance(reply, Exception) else decode.row(reply)
-    if "about" not in row:
+    if serving not in row.get("about", b"") or "about" not in row:
         return None
     try:
         return decode.worker(row, last_heartbeat_at_ms, now_ms)
