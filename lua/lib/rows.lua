@@ -14,7 +14,7 @@ local specs = {} -- array → the fields of its job that all tasks share
 -- Read all that a claim needs of a listed job; nil if there is none, or its key is damaged.
 function ROWS.read(id)
   local row = redis.pcall('HMGET', job_key(id), unpack(FIELDS))
-  if row.err or not row[1] then
+  if not row[1] then
     return nil
   end
   return setmetatable({

@@ -187,6 +187,35 @@ async def test_the_sweep_left_the_indexes_of_cancelled_tasks_behind(bench: Bench
     assert await bench.client.keys(f"{bench.keys.array('')}*") == []
 
 
+async def test_a_retry_of_an_array_ran_tasks_again_that_were_done_and_swept(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=1))
+    job = array_job(3)
+    await submit(store, job)
+    assert len(await run_all(store, 1)) == 3
+    await asyncio.sleep(0.01)
+    assert (await store.maintenance.sweep()).deleted == 2
+    await store.retry(job.id)
+    assert [one.id for one in await run_all(store)] == [tasks_of(job)[1]]
+    assert (await store.job(job.id)).status is Status.DONE
+
+
+async def test_a_failed_task_stays_as_long_as_its_array_and_leaves_after_it(bench: Bench) -> None:
+    store = bench.store(Policy(retention_done_ms=1, retention_failed_ms=1))
+    job = array_job(2)
+    await submit(store, job)
+    [first, second] = await claim(store, limit=2)
+    await finish(store, first, BAD)
+    await asyncio.sleep(0.01)
+    assert (await store.maintenance.sweep()).deleted == 0
+    assert (await store.job(first.id)).status is Status.FAILED
+    await finish(store, second)
+    await asyncio.sleep(0.01)
+    for _ in range(3):  # the array, then its task
+        await store.maintenance.sweep()
+    assert await bench.client.keys(f"{bench.keys.job('')}*") == []
+    assert await bench.client.keys(f"{bench.keys.array('')}*") == []
+
+
 async def test_a_retry_of_many_tasks_exceeded_max_parallel(store: Store) -> None:
     job = array_job(6, max_parallel=2)
     await submit(store, job)

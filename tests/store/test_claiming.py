@@ -6,7 +6,7 @@ from tests.array_jobs import array_job
 from tests.builders import claim, jobs, new_job, submit
 from tests.servers import Bench
 from workron import ids
-from workron.models import ClaimRequest, Concurrency, JobFilter, Status
+from workron.models import ClaimRequest, Concurrency, JobFilter, Moment, Status
 from workron.store import Store
 
 LARGE = "#" * 600_000
@@ -89,6 +89,20 @@ async def test_a_claim_looks_at_few_jobs_for_which_no_slot_is_free(bench: Bench)
         assert (claimed.more, claimed.parked) == (rest > 0, rest == 0), "it waits for nothing while some are left"
         looks += 1
     assert looks >= 2
+
+
+async def test_jobs_with_a_deadline_come_together_as_others_do(store: Store) -> None:
+    """Each that started cost as much as one that may not start, and a claim looked into no other list after fifty."""
+    late = Moment(after_ms=60_000)
+    await submit(store, *jobs(60, deadline=late, priority=6), new_job(deadline=late))
+    assert len(await claim(store, limit=70)) == 61
+
+
+async def test_a_job_with_a_deadline_is_not_taken_for_a_damaged_task(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job(deadline=Moment(after_ms=60_000)))
+    assert len(await claim(store)) == 1
+    assert not await bench.client.exists(bench.keys.quarantine)
 
 
 # --- jobs that are too large to come together -------------------------------------------------------------------------

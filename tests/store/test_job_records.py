@@ -1,5 +1,7 @@
 """What the moves of a job write, and what they leave as it is."""
 
+import pytest
+
 from tests.builders import after, claim, finish, new_job, reap_all, submit
 from tests.servers import Bench
 from tests.unique_keys import holder, unique
@@ -20,6 +22,17 @@ async def test_a_queue_where_no_job_is_pending_is_not_listed_as_one(bench: Bench
     store = bench.store()
     await submit(store, new_job(delay_ms=60_000, queue="later"), new_job(queue="now"))
     assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"now"]
+
+
+@pytest.mark.damaged
+async def test_a_queue_that_has_lost_its_list_is_still_listed_as_one_with_pending_jobs(bench: Bench) -> None:
+    """A further job does not list it again: no reaper would make up for a lost wake-up there."""
+    store = bench.store()
+    await submit(store, new_job())
+    await bench.client.delete(bench.keys.pending("default", 5))
+    await store.maintenance.promote(["default"])
+    await submit(store, new_job())
+    assert await bench.client.zrange(bench.keys.pending_queues, 0, -1) == [b"default"]
 
 
 async def test_a_job_that_has_ended_keeps_no_empty_fields(bench: Bench) -> None:

@@ -1,17 +1,20 @@
 """Maintenance: retention, dead ids, memory. Nothing in Redis grows without bound."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.builders import after, claim, finish, jobs, new_job, submit
 from tests.queue_limits import limit_queue
 from tests.servers import QUICK, Bench
+from workron import ids
 from workron.errors import StoreFull
 from workron.models import Outcome, OutputPatch, Reason, Result, Status
 from workron.store import Store
 from workron.store.arrays import Arrays
 from workron.store.policy import Policy
+from workron.store.retention import Sweeper
 
 SHORT = Policy(lease_ms=300, pass_ms=100, stop_ms=500, retention_done_ms=1, retention_failed_ms=1)
 FAILURE = Outcome(Reason.EXIT_CODE, exit_code=1)
@@ -75,6 +78,46 @@ async def test_a_workflow_leaves_with_its_last_job(bench: Bench) -> None:
     assert not await bench.client.exists(bench.keys.workflow(made.workflow), bench.keys.workflow_jobs(made.workflow))
 
 
+async def test_a_workflow_was_gone_with_the_first_of_its_jobs(bench: Bench) -> None:
+    store = bench.store(Policy(lease_ms=300, retention_done_ms=1, retention_failed_ms=600_000))
+    made = await store.submit([new_job(), new_job(max_attempts=1)], as_workflow=True)
+    first, second = await claim(store, limit=2)
+    await finish(store, first)
+    await finish(store, second, FAILURE)
+    await asyncio.sleep(0.02)
+    assert (await store.maintenance.sweep()).deleted == 1
+    assert (await store.workflow(made.workflow or "")).counts[Status.FAILED] == 1
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("status", ["pending", "running", "gone"])
+async def test_an_entry_of_an_index_that_names_no_ended_job_deletes_nothing_and_goes(bench: Bench, status: str) -> None:
+    store = bench.store(SHORT)
+    (job_id,) = await submit(store, new_job())
+    if status == "running":
+        await claim(store)
+    entry = ids.new_id() if status == "gone" else job_id
+    await bench.client.zadd(bench.keys.index(None, "done"), {entry: 1})
+    await store.maintenance.sweep()
+    assert (await store.job(job_id)).status is (Status.RUNNING if status == "running" else Status.PENDING)
+    assert await bench.client.zcard(bench.keys.index(None, "done")) == 0
+    assert not await bench.client.exists(bench.keys.quarantine)
+
+
+@pytest.mark.damaged
+async def test_a_queue_whose_counts_are_damaged_lost_its_pending_jobs_with_a_sweep(bench: Bench) -> None:
+    store = bench.store(SHORT)
+    (ended,) = await submit(store, new_job())
+    await end_all(store)
+    (waiting,) = await submit(store, new_job())
+    await bench.client.delete(bench.keys.queue("default"))
+    await bench.client.set(bench.keys.queue("default"), "no hash")
+    await asyncio.sleep(0.02)
+    await store.maintenance.sweep()
+    assert await store.jobs([ended]) == [None]
+    assert [one.id for one in await claim(store)] == [waiting]
+
+
 async def test_a_job_with_dependents_to_notify_is_kept(bench: Bench) -> None:
     store = bench.store(SHORT)
     root = new_job()
@@ -106,6 +149,38 @@ async def test_dead_ids_are_trimmed_and_the_living_keep_their_order(bench: Bench
     (second,) = await submit(store, new_job())
     assert (await store.maintenance.sweep()).trimmed == 1_600
     assert await bench.client.lrange(key, 0, -1) == [first.encode(), second.encode()]
+
+
+async def test_ids_of_jobs_that_wait_elsewhere_by_now_are_trimmed(bench: Bench) -> None:
+    store = bench.store()
+    moved, other = await submit(store, new_job(queue="a", priority=7), new_job())
+    for queue, priority in (("a", 5), ("default", 7), ("default", 5)):
+        await bench.client.rpush(bench.keys.pending(queue, priority), moved)
+        assert await store.scripts.maintain_trim(queue, priority, 0, 100) == [b"TRIMMED", -1, 1]
+    assert await store.scripts.maintain_trim("a", 7, 0, 100) == [b"TRIMMED", -1, 0]
+    assert {one.id for one in await claim(store, queues=["a", "default"], limit=5)} == {moved, other}
+
+
+async def test_submissions_were_refused_for_ever_when_a_full_server_had_room_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_much: float | None = 0.5
+
+    async def excess(_: Any) -> float | None:
+        return too_much
+
+    monkeypatch.setattr(Sweeper, "excess", excess)
+    store = bench.store()
+    await submit(store, *jobs(9))
+    await store.maintenance.reap()
+    assert await bench.client.hget(bench.keys.meta, "full") == b"5"  # as many jobs have to go
+    too_much = None  # the server does not say
+    await store.maintenance.reap()
+    with pytest.raises(StoreFull):
+        await submit(store, new_job())
+    too_much = 0.0
+    await store.maintenance.reap()
+    await submit(store, new_job())
 
 
 async def test_a_full_server_refuses_submissions_and_lets_work_finish(bench: Bench) -> None:

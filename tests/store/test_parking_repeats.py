@@ -1,5 +1,7 @@
 """Two sequences of requests of one worker, and requests that are made again otherwise than before."""
 
+import pytest
+
 from tests.builders import new_job, submit
 from tests.parked import ask, unheard
 from tests.servers import Bench
@@ -36,3 +38,12 @@ async def test_a_worker_that_asks_again_without_waiting_is_parked_no_longer(benc
     assert not (await ask(store, "w1", park_ms=0)).parked
     await submit(store, new_job())
     assert await unheard(bench, "w1", "w2") == [0, 1]
+
+
+@pytest.mark.damaged
+async def test_a_count_that_is_too_high_had_workers_wake_each_other_for_nothing(bench: Bench) -> None:
+    store = bench.store()
+    await ask(store, "w1")
+    await bench.client.hset(bench.keys.queue("default"), "pending", "5")
+    assert (await ask(store, "w2")).parked
+    assert await unheard(bench, "w1", "w2") == [0, 0]

@@ -12,6 +12,7 @@ from tests.unique_keys import holder, refused, unique
 from workron import ids
 from workron.errors import Conflict, QueueFull, UniqueConflict
 from workron.models import Dependency, JobFilter, NewArray, Outcome, Reason, Status, When
+from workron.settings import Settings
 from workron.store import Store
 from workron.store.policy import Policy
 
@@ -257,6 +258,18 @@ async def test_a_replacement_needs_no_further_room(bench: Bench) -> None:
         await submit(store, new_job(unique=unique(key="other")))
     await submit(store, new_job(unique=unique("replace")))
     await limit_queue(store, "default", None)
+
+
+@pytest.mark.parametrize("total", [False, True])
+async def test_a_replacement_was_refused_above_a_lowered_limit(bench: Bench, total: bool) -> None:
+    store = bench.store()
+    await submit(store, new_job(unique=unique()), new_job())
+    if total:
+        await store.limit_all(Settings(max_pending_total=1))
+    else:
+        await limit_queue(store, "default", 1)
+    (second,) = await submit(store, new_job(unique=unique("replace")))
+    assert await holder(bench) == f"{second} 1"
 
 
 async def test_a_key_goes_with_the_sweep_of_its_job(bench: Bench) -> None:

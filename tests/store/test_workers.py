@@ -60,6 +60,23 @@ async def test_a_lost_worker_is_forgotten_after_an_hour(bench: Bench) -> None:
         await store.worker("w1")
 
 
+async def test_of_very_many_lost_workers_the_oldest_are_forgotten_if_their_own_lease_is_over(bench: Bench) -> None:
+    store = bench.store()
+    began_ms = int(time.time() * 1000) - HOUR_MS // 2
+    await bench.client.zadd(bench.keys.workers, {f"w{number}": began_ms + number for number in range(1_003)})
+    for name, lease_ms in (("w0", HOUR_MS), ("w1", 1_000)):
+        await bench.client.hset(bench.keys.worker(name), "lease_ms", lease_ms)
+        await bench.client.pexpire(bench.keys.worker(name), HOUR_MS)
+    await store.maintenance.reap()
+    assert await bench.client.zrange(bench.keys.workers, 0, 1) == [b"w0", b"w3"]
+    assert not await bench.client.exists(bench.keys.worker("w1"))
+    await store.maintenance.reap()
+    assert await bench.client.zcard(bench.keys.workers) == 1_001
+    await bench.client.zrem(bench.keys.workers, "w0")
+    await store.maintenance.reap()
+    assert await bench.client.zcard(bench.keys.workers) == 1_000
+
+
 async def test_a_worker_of_a_later_version_that_says_more_is_shown(bench: Bench) -> None:
     store = bench.store()
     await store.attempts.heartbeat(WORKER, [])
