@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from workron.store import Store
 pytest_plugins = ["tests.compiled", "tests.spread", "tests.budget", "tests.summary"]
 
 _namespaces = itertools.count()
+
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type] # httpx2 looks for it in each request, in all folders
 
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:  # under nohup, or behind `&`: children would inherit it
