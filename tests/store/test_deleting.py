@@ -8,7 +8,7 @@ from tests.bulk_actions import statuses
 from tests.servers import Bench
 from workron import ids
 from workron.errors import Conflict, NotFound
-from workron.models import NewArray, Outcome, Result, Status
+from workron.models import Dependency, NewArray, Outcome, Result, Status, When
 from workron.store import Store
 
 
@@ -96,3 +96,18 @@ async def test_an_array_ran_again_while_it_was_being_deleted(store: Store) -> No
     assert await store.scripts.job_retry(ran[0].id, "") == [b"UNKNOWN"]
     await store.delete(array.id)
     assert await store.queues() == []
+
+
+async def test_an_array_is_not_deleted_while_one_that_follows_it_has_not_ended(store: Store) -> None:
+    job = array_job(2)
+    behind = array_job(2, depends_on=[Dependency(job.id, When.DONE, matching=True)], queue="behind")
+    await submit(store, job, behind)
+    assert len(await run_all(store)) == 2
+    await store.maintenance.propagate()
+    with pytest.raises(Conflict, match="follows it"):
+        await store.delete(job.id)
+    for one in await claim(store, queues=["behind"], limit=2):
+        await finish(store, one)
+    await store.delete(job.id)
+    assert await store.jobs([job.id]) == [None]
+    assert (await store.job(behind.id)).status is Status.DONE

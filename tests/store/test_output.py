@@ -57,3 +57,26 @@ async def test_the_output_of_the_last_two_attempts_is_kept(bench: Bench) -> None
     names = [name async for name in bench.client.scan_iter(f"{bench.keys.job(job_id)}:output:*")]
     assert len(names) == 2
     assert (await store.output(job_id)).head == b"attempt 2"
+
+
+async def test_a_full_server_kept_the_end_of_an_output_though_its_last_part_is_missing(bench: Bench) -> None:
+    store = bench.store()
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    stored = b"h" * OUTPUT_HEAD + b"t" * 10
+    await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, stored, len(stored)))])
+    await bench.client.hset(bench.keys.meta, "full", "1")
+    last = Result(job_id, got.fence, Outcome(None, exit_code=0), OutputPatch(len(stored), b"x", len(stored) + 1))
+    await store.attempts.finish([last], worker="w1")
+    output = await store.output(job_id)
+    assert (output.head, output.cut, output.tail) == (b"h" * OUTPUT_HEAD, 11, b"")
+
+
+async def test_a_position_behind_the_head_missed_what_had_moved_when_the_middle_was_cut(store: Store) -> None:
+    (job_id,) = await submit(store, new_job())
+    (got,) = await claim(store)
+    stored = b"h" * OUTPUT_HEAD + b"t" * 10
+    for total, left in ((len(stored), 6), (len(stored) + 1000, 10)):
+        await store.attempts.write_output([(job_id, got.fence, OutputPatch(0, stored, total))])
+        *_, data = await store.scripts.job_output(job_id, got.fence, OUTPUT_HEAD + 4, on=store.connection)
+        assert data == b"t" * left
