@@ -7,7 +7,7 @@
 -- Returns {"MORE"}, {"SETTLED"} if nothing is left to do now, or {"UNKNOWN"}
 
 local id, limit = ARGV[1], tonumber(ARGV[2])
-local EDGES = 200
+local MOST_EDGES = 200
 
 local head = read(id)
 redis.pcall('ZREM', P .. 'arrays', id) -- it is added again, behind the others, if there is more to do
@@ -20,7 +20,7 @@ local function walk(row)
   local what, place = row.walk, row.walk_at
   local made = tonumber(row.dropped_from or row.made)
   made = row.follows and row.size or made
-  local retried = tonumber(redis.call('HGET', array_key(id), 'retried') or '') or 0
+  local retried = tonumber(redis.call('HGET', ARRAYS.key(id), 'retried') or '') or 0
   local behind = math.min(place + limit, made)
   for at = place, behind - 1 do
     if what == 'cancel' then
@@ -33,25 +33,25 @@ local function walk(row)
     end
   end
   if behind >= made then
-    redis.call('HDEL', array_key(id), 'walk', 'walk_at', 'retried')
+    redis.call('HDEL', ARRAYS.key(id), 'walk', 'walk_at', 'retried')
     return false
   end
-  redis.call('HSET', array_key(id), 'walk_at', int(behind))
+  redis.call('HSET', ARRAYS.key(id), 'walk_at', int(behind))
   return true
 end
 
 local function go_on()
-  local row = array_row(id)
+  local row = ARRAYS.row(id)
   if row.walk and walk(row) then
-    work_on_array(id)
+    ARRAYS.work_on(id)
   end
 end
 
 if not pcall(go_on) then
   quarantine(id)
 end
-touch(id)
+ARRAYS.touch(id)
 flush()
-local propagating = propagate(EDGES)
+local propagating = EDGES.propagate(MOST_EDGES)
 flush()
 return { (propagating or redis.call('ZSCORE', P .. 'arrays', id)) and 'MORE' or 'SETTLED' }

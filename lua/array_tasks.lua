@@ -11,14 +11,14 @@
 -- not an array
 
 local id, what = ARGV[1], ARGV[2]
-local EDGES = 200
+local MOST_EDGES = 200
 
 local head = read(id)
-if not visible(head) or not is_array(head) then
+if not visible(head) or not ARRAYS.is_array(head) then
   return { 'UNKNOWN' }
 end
-local row = array_row(id)
-if redis.call('HEXISTS', array_key(id), 'deleted') == 1 then
+local row = ARRAYS.row(id)
+if redis.call('HEXISTS', ARRAYS.key(id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
 if not row.started then
@@ -27,7 +27,7 @@ end
 local dropped = tonumber(row.dropped_from or nil)
 for at = 3, dropped and what == 'retry' and #ARGV or 0 do
   local place = tonumber(ARGV[at])
-  if (row.follows or place >= dropped) and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
+  if (row.follows or place >= dropped) and redis.call('EXISTS', job_key(ARRAYS.task_id(head, place))) == 0 then
     return { 'DROPPED', place }
   end
 end
@@ -47,6 +47,6 @@ for at = 3, #ARGV do
   end
 end
 flush()
-propagate(EDGES)
+EDGES.propagate(MOST_EDGES)
 flush()
 return words

@@ -37,7 +37,7 @@ local asked = {
 }
 local retry_ms, retry_max_ms = tonumber(ARGV[10]), tonumber(ARGV[11])
 local successes = ARGV[12]
-local WIDTH, EDGES = 13, 200
+local WIDTH, MOST_EDGES = 13, 200
 
 -- Accept an attempt's outcome if its fence is current. `write` then stores its last output.
 local function finish(id, fence, outcome, jitter, write)
@@ -60,7 +60,7 @@ local function finish(id, fence, outcome, jitter, write)
   end
   outcome.fence = fence
   local wait = outcome.reason and RETRIES.wait_after(job, outcome, retry_ms, retry_max_ms, jitter)
-  return { 'ACCEPTED', conclude(job, outcome, wait) }
+  return { 'ACCEPTED', ENDS.conclude(job, outcome, wait) }
 end
 
 local function finish_safely(id, ...)
@@ -102,7 +102,7 @@ for at = 13, #ARGV, WIDTH do
   results[#results + 1] = finish_in_full(at)
 end
 flush()
-local propagating = propagate(EDGES)
+local propagating = EDGES.propagate(MOST_EDGES)
 flush()
 local word, claims, due_ms = 'NONE', {}, -1
 if asked.request ~= '' then

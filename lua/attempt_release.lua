@@ -9,7 +9,7 @@
 -- Returns {"RELEASED", status | "LOST", …} in the order of `held`
 
 local function release(id, fence)
-  return give_back(id, UNFENCED.meant_fence(id, fence)) or 'LOST'
+  return ENDS.give_back(id, UNFENCED.meant_fence(id, fence)) or 'LOST'
 end
 
 local answer = { 'RELEASED' }

@@ -9,7 +9,7 @@
 -- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue
 
 local id, run, cascade = ARGV[1], ARGV[2], ARGV[3]
-local EDGES = 200
+local MOST_EDGES = 200
 
 local job = read(id)
 if not visible(job) then
@@ -21,24 +21,24 @@ end
 if TERMINAL[job.status] and job.status ~= 'cancelled' then
   return { 'ENDED', job.status }
 end
-if cascade == '1' and (job.children or is_array(job)) then
-  push_cascade(job, new_cascade())
+if cascade == '1' and (job.children or ARRAYS.is_array(job)) then
+  WORKFLOWS.push_cascade(job, WORKFLOWS.new_cascade())
 end
 if job.status == 'cancelled' then
-  local propagating = cascade == '1' and propagate(EDGES)
+  local propagating = cascade == '1' and EDGES.propagate(MOST_EDGES)
   flush()
   return { 'CANCELLED', propagating and 1 or 0, 0 }
 end
-local tasks, running = is_array(job) and array_row(id).started, false
+local tasks, running = ARRAYS.is_array(job) and ARRAYS.row(id).started, false
 if tasks then
   if not job.cancel_requested_at then
     redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
   end
-  stop_array(job)
+  ARRAYS.stop(job)
 else
-  running = cancel(job)
+  running = ENDS.cancel(job)
 end
 flush()
-local propagating = (cascade == '1' or not (tasks or running)) and propagate(EDGES)
+local propagating = (cascade == '1' or not (tasks or running)) and EDGES.propagate(MOST_EDGES)
 flush()
 return { (tasks or running) and 'CANCELLING' or 'CANCELLED', propagating and 1 or 0, tasks and 1 or 0 }

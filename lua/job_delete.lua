@@ -7,9 +7,9 @@
 -- {"NEEDED", why} or {"UNKNOWN"}
 
 local id = ARGV[1]
-local EDGES = 200
+local MOST_EDGES = 200
 
-propagate(EDGES) -- its dependents must be notified of its end first
+EDGES.propagate(MOST_EDGES) -- its dependents must be notified of its end first
 flush()
 local job = read(id)
 if not visible(job) then

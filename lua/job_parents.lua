@@ -27,7 +27,7 @@ end
 local function parent_of(parent, matching)
   if place and matching then
     local followed = read(parent)
-    parent = followed and task_id(followed, tonumber(place)) or parent
+    parent = followed and ARRAYS.task_id(followed, tonumber(place)) or parent
   end
   return parent
 end

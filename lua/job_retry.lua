@@ -9,7 +9,7 @@
 -- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue
 
 local id, run = ARGV[1], ARGV[2]
-local EDGES = 200
+local MOST_EDGES = 200
 
 local job = read(id)
 if not visible(job) then
@@ -28,7 +28,7 @@ if job.status == 'skipped' or job.broken > 0 then
   return { 'SKIPPED', job.caused_by or '' }
 end
 
-local head = head_of(job)
+local head = ARRAYS.head_of(job)
 if has_hook(job.hooks, 'task') and head == job then -- its array was deleted, and with it the command
   return { 'UNKNOWN' }
 end
@@ -36,11 +36,11 @@ local holder, key = UNIQUE.kept_off_by(head)
 if holder then
   return { 'HELD', holder, key }
 end
-if redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
+if redis.call('HEXISTS', ARRAYS.key(head.id), 'deleted') == 1 then
   return { 'UNKNOWN' }
 end
 TASKS.rerun(job)
 flush()
-local propagating = propagate(EDGES)
+local propagating = EDGES.propagate(MOST_EDGES)
 flush()
-return { 'RETRIED', propagating and 1 or 0, is_array(job) and 1 or 0 }
+return { 'RETRIED', propagating and 1 or 0, ARRAYS.is_array(job) and 1 or 0 }

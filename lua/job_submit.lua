@@ -16,21 +16,21 @@
 local ttl_ms = ARGV[1]
 local limits = LIMITS.read()
 local made_at = NOW_TEXT
-local EDGES = 100
+local MOST_EDGES = 100
 
 -- Write hashes and edges first. If a damaged key stops that, nothing else was written yet.
 local function write_jobs(jobs, workflow)
   local children = {}
   for _, job in ipairs(jobs) do
-    store_edges(job, children)
+    SUBMISSIONS.store_edges(job, children)
     -- Its children in this call see `skipped`; `enter_jobs` then writes that status.
     job.status = job.broken and 'skipped' or job.waits and 'blocked' or ready_state(job)
   end
   for _, job in ipairs(jobs) do
     job.workflow = workflow ~= '' and workflow
-    store_job(job, job.broken and 'blocked' or job.status, made_at, workflow, children)
+    SUBMISSIONS.store_job(job, job.broken and 'blocked' or job.status, made_at, workflow, children)
   end
-  store_children(children, jobs)
+  SUBMISSIONS.store_children(children, jobs)
 end
 
 local function erase(jobs)
@@ -46,7 +46,7 @@ local function enter_jobs(jobs)
     arrive(job, job.broken and 'blocked' or job.status)
     index(P .. 'jobs', job.id, 0)
     if job.broken then
-      skip(read(job.id), job.broken_by)
+      EDGES.skip(read(job.id), job.broken_by)
       job.status = 'skipped' -- again: `arrive` has overwritten it
     end
     ids[#ids + 1] = job.id
@@ -62,7 +62,7 @@ local replaced_any = false
 
 -- Return how much room a plan needs in each queue. A replaced job leaves its own room.
 local function sizes_for(plan)
-  local sizes = sizes_of(plan.kept)
+  local sizes = SUBMISSIONS.sizes_of(plan.kept)
   for _, replaced in ipairs(plan.replaced) do
     local other = read(replaced.id)
     if other then
@@ -76,14 +76,14 @@ local function replace_holders(plan)
   for _, replaced in ipairs(plan.replaced) do
     local other = read(replaced.id)
     if not TERMINAL[other.status] then -- a job of this call may have been stored as skipped
-      cancel(other, { error = 'replaced by job ' .. replaced.by })
+      ENDS.cancel(other, { error = 'replaced by job ' .. replaced.by })
       replaced_any = true
     end
   end
 end
 
 local function is_replaceable(other)
-  return not other.status or not (is_array(other) and array_row(other.id).started)
+  return not other.status or not (ARRAYS.is_array(other) and ARRAYS.row(other.id).started)
 end
 
 -- Return whether jobs with these ids were stored before: then the reply to this call was lost. One is enough, as others
@@ -101,17 +101,17 @@ end
 
 -- Return the refusal of these jobs, nil if they can be stored.
 local function refusal(workflow, new, jobs, sizes)
-  local refused = workflow ~= '' and new == '' and refuses_jobs(workflow)
+  local refused = workflow ~= '' and new == '' and SUBMISSIONS.refuses_jobs(workflow)
     or limits.full and LIMITS.no_memory(limits)
     or LIMITS.too_many(limits, sizes)
   if refused then
     return refused
   end
-  local unknown = resolve_parents(jobs)
+  local unknown = SUBMISSIONS.resolve_parents(jobs)
   if #unknown > 0 then
     return { 'UNKNOWN', unpack(unknown) }
   end
-  local missing = without_values(jobs)
+  local missing = SUBMISSIONS.without_values(jobs)
   return #missing > 0 and { 'VALUES', unpack(missing) } or nil
 end
 
@@ -128,7 +128,7 @@ local function store(workflow, new, size, plan)
   LIMITS.occupy(limits, sizes)
   local ids = enter_jobs(jobs)
   if workflow ~= '' then
-    store_workflow(workflow, new, made_at, size)
+    SUBMISSIONS.store_workflow(workflow, new, made_at, size)
     redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(ids))
   end
   replace_holders(plan)
@@ -136,7 +136,7 @@ local function store(workflow, new, size, plan)
 end
 
 local function submit(key, fingerprint, workflow, new, size, jobs)
-  local before = earlier(key, fingerprint) or is_repeat(jobs) and { 'STORED', 0 }
+  local before = SUBMISSIONS.earlier(key, fingerprint) or is_repeat(jobs) and { 'STORED', 0 }
   if before then
     return before
   end
@@ -145,7 +145,7 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
   if not plan then
     return held
   elseif single and plan.returned[first] then
-    remember(key, fingerprint, plan.returned[first], '1', '', true)
+    SUBMISSIONS.remember(key, fingerprint, plan.returned[first], '1', '', true)
     return { 'RETURNED', plan.returned[first] }
   end
   local any = #plan.kept > 0
@@ -154,21 +154,21 @@ local function submit(key, fingerprint, workflow, new, size, jobs)
     return refused
   end
   CONFLICTS.note_returned(plan, first, key)
-  remember(key, fingerprint, first, size, workflow)
+  SUBMISSIONS.remember(key, fingerprint, first, size, workflow)
   return { 'STORED', any and NOW or 0 }
 end
 
 local answers = { 'SUBMITTED' }
 local at = 2
 while ARGV[at] do -- bound: the call's own arguments
-  local jobs, behind = parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
+  local jobs, behind = SUBMISSIONS.parse_jobs(at + 5, tonumber(ARGV[at + 4]), NOW)
   answers[#answers + 1] = submit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], jobs)
   at = behind
 end
 flush()
 if replaced_any then
-  propagate(EDGES)
+  EDGES.propagate(MOST_EDGES)
   flush()
 end
-flush_remembered(ttl_ms)
+SUBMISSIONS.flush_remembered(ttl_ms)
 return answers

@@ -7,13 +7,13 @@
 -- Returns {"PROMOTED", more, next_due_ms}; more: 1 if due jobs or timers are left; next_due_ms -1: nothing is scheduled
 
 local limit = tonumber(ARGV[1])
-local EDGES = 100
+local MOST_EDGES = 100
 local WAKES = 10 -- most workers woken in one queue: another is woken only if no process reads the last one's inbox
 
 local more = CLAIMS.promote(limit)
 flush()
 if EXPIRY.ended_here then -- the reaper's next step visits further edges
-  propagate(EDGES)
+  EDGES.propagate(MOST_EDGES)
   flush()
 end
 local parked = {} -- most queues have no parked worker: one command tells

@@ -5,6 +5,6 @@
 --
 -- Returns {"PROPAGATED"} if none are left, or {"MORE"}
 
-local more = propagate(tonumber(ARGV[1]))
+local more = EDGES.propagate(tonumber(ARGV[1]))
 flush()
 return { more and 'MORE' or 'PROPAGATED' }

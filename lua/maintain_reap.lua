@@ -120,7 +120,7 @@ end
 -- Return whether the worker was lost before the command of a poison job started: then the loss does not count. After
 -- many refunds it counts, as a job may kill workers even before its command starts.
 local function had_not_begun(job)
-  return job.waits == job.fence and (tonumber(job.releases or '') or 0) < REFUNDS
+  return job.waits == job.fence and (tonumber(job.releases or '') or 0) < ENDS.REFUNDS
 end
 
 local function lost(job)
@@ -131,10 +131,10 @@ local function lost(job)
     outcome = { reason = 'timeout', error = why .. ': the worker did not stop the command in time' }
   end
   taken[#taken + 1] = { job.id, job.attempts, job.worker or '?' }
-  local status = had_not_begun(job) and give_back(job.id, job.fence)
+  local status = had_not_begun(job) and ENDS.give_back(job.id, job.fence)
   if not status then
     redis.call('HINCRBY', job_key(job.id), 'losses', '1')
-    status = conclude(job, outcome)
+    status = ENDS.conclude(job, outcome)
   end
   if TERMINAL[status] then
     ended = ended + 1

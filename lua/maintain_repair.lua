@@ -125,12 +125,12 @@ end
 -- Check that the followers of an array will be notified of its ended tasks, and that it does not itself wait for an
 -- array that has ended.
 local function check_followers(job)
-  if redis.call('EXISTS', array_key(job.id) .. ':ended') == 1 then
+  if redis.call('EXISTS', ARRAYS.key(job.id) .. ':ended') == 1 then
     check_walk(job.id, 'follow:' .. job.id)
   end
-  if not TERMINAL[job.status] and FOLLOWS.has_forgotten(array_row(job.id)) then
+  if not TERMINAL[job.status] and FOLLOWS.has_forgotten(ARRAYS.row(job.id)) then
     FOLLOWS.all(job.id)
-    tell(job.id, 'stuck-walk', array_key(job.id), true)
+    tell(job.id, 'stuck-walk', ARRAYS.key(job.id), true)
   end
 end
 
@@ -138,24 +138,24 @@ local function check_walks(job)
   if job.children and job.edge_cursor then
     check_walk(job.id, job.id)
   end
-  if is_cascading(job) then
+  if ENDS.is_cascading(job) then
     check_walk(job.id, 'cascade:' .. job.id)
   end
-  if job.workflow and redis.call('HEXISTS', workflow_key(job.workflow), 'stop_at') == 1 then
+  if job.workflow and redis.call('HEXISTS', WORKFLOWS.key(job.workflow), 'stop_at') == 1 then
     check_walk(job.id, 'workflow:' .. job.workflow)
   end
-  if job.workflow and job.hooks and job.final and final_may_start(job.workflow) then
-    final_may_start(job.workflow, true)
+  if job.workflow and job.hooks and job.final and WORKFLOWS.final_may_start(job.workflow) then
+    WORKFLOWS.final_may_start(job.workflow, true)
     tell(job.id, 'unsettled', 'all others of its workflow have ended', true)
   end
-  if is_array(job) then
+  if ARRAYS.is_array(job) then
     check_followers(job)
-    if redis.call('HEXISTS', array_key(job.id), 'walk') == 1 and not redis.call('ZSCORE', P .. 'arrays', job.id) then
-      work_on_array(job.id)
-      tell(job.id, 'stuck-walk', array_key(job.id), true)
+    if redis.call('HEXISTS', ARRAYS.key(job.id), 'walk') == 1 and not redis.call('ZSCORE', P .. 'arrays', job.id) then
+      ARRAYS.work_on(job.id)
+      tell(job.id, 'stuck-walk', ARRAYS.key(job.id), true)
     end
     if not TERMINAL[job.status] then
-      touch(job.id) -- bring it to the state that its tasks require
+      ARRAYS.touch(job.id) -- bring it to the state that its tasks require
     end
   end
 end

@@ -7,7 +7,7 @@
 -- Returns {"PURGED", cancelled, more, propagate}; more: 1 if others are left; propagate: 1 if edges are left to visit
 
 local queue, limit = ARGV[1], tonumber(ARGV[2])
-local EDGES = 100
+local MOST_EDGES = 100
 
 local call, looked, cancelled = CLAIMS.pop_call(queue), 0, 0
 
@@ -16,7 +16,7 @@ local function purge(id)
   looked = looked + 1
   if job and job.status == 'pending' and job.queue == queue then
     redis.call('HSET', job_key(id), 'cancel_requested_at', NOW_TEXT)
-    end_job(job, 'cancelled', { reason = 'cancelled', error = 'cancelled: its queue was purged' })
+    ENDS.end_job(job, 'cancelled', { reason = 'cancelled', error = 'cancelled: its queue was purged' })
     cancelled = cancelled + 1
   end
 end
@@ -37,6 +37,6 @@ if looked < limit then
   end
 end
 flush()
-local propagating = propagate(EDGES)
+local propagating = EDGES.propagate(MOST_EDGES)
 flush()
 return { 'PURGED', cancelled, looked == limit and 1 or 0, propagating and 1 or 0 }

@@ -35,7 +35,7 @@ end
 
 local function settle_staged(job)
   if job.status == 'blocked' and job.broken > 0 then
-    return skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
+    return EDGES.skip(job, read(job.caused_by) or { id = job.caused_by, status = 'otherwise' })
   end
   local status = state_of(job)
   if status ~= job.status then
@@ -51,7 +51,7 @@ local function admit(id)
   if job then
     queues[job.queue] = true
     note(id)
-    if is_array(job) then
+    if ARRAYS.is_array(job) then
       count(queue_key(job.queue), 'reserved', -tonumber(job.array_size))
     end
     if job.batch then -- otherwise it was cancelled meanwhile
@@ -93,7 +93,7 @@ if #members > 0 then
   if workflow ~= '' then
     local length = redis.call('RPUSH', P .. 'workflow:' .. workflow .. ':jobs', unpack(members))
     if redis.call('HGET', P .. 'workflow:' .. workflow, 'stopped') then
-      go_on_stopping(workflow, length - #members)
+      WORKFLOWS.go_on_stopping(workflow, length - #members)
     end
   end
 end

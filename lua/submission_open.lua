@@ -29,22 +29,22 @@ if state ~= 'staging' then
   end
   return { 'CLOSED' }
 end
-local before = earlier(key, fingerprint)
+local before = SUBMISSIONS.earlier(key, fingerprint)
 if before then
   return before
 end
 if redis.call('HLEN', batch_key) - (disturbed and 3 or 2) ~= chunks then
   return { 'INCOMPLETE' }
 end
-local closed = workflow ~= '' and new == '' and refuses_jobs(workflow)
+local closed = workflow ~= '' and new == '' and SUBMISSIONS.refuses_jobs(workflow)
 if closed then
   return closed
 end
 redis.call('HSET', batch_key, 'state', 'open', 'workflow', workflow)
 redis.call('ZADD', P .. 'batches', NOW_TEXT, batch)
 if workflow ~= '' then
-  store_workflow(workflow, new, made_at, size)
+  SUBMISSIONS.store_workflow(workflow, new, made_at, size)
 end
-remember(key, fingerprint, first, size, workflow)
-flush_remembered(ttl_ms)
+SUBMISSIONS.remember(key, fingerprint, first, size, workflow)
+SUBMISSIONS.flush_remembered(ttl_ms)
 return { 'OPEN', tonumber(made_at) }

@@ -24,7 +24,7 @@ local batch, chunk, workflow, key, fingerprint = ARGV[1], ARGV[2], ARGV[3], ARGV
 local size, reserve = tonumber(ARGV[6]), ARGV[7]
 local batch_key = P .. 'batch:' .. batch
 
-local before = earlier(key, fingerprint)
+local before = SUBMISSIONS.earlier(key, fingerprint)
 if before then
   return before
 end
@@ -55,7 +55,7 @@ if refused then
   return refused
 end
 made_at = made_at or NOW_TEXT -- all jobs of the submission have the same time
-local parsed = parse_jobs(8, size, tonumber(made_at))
+local parsed = SUBMISSIONS.parse_jobs(8, size, tonumber(made_at))
 
 -- A chunk replaces no job: it is not certain yet that the submission will be opened.
 local function never()
@@ -80,12 +80,12 @@ local function stored(all)
 end
 
 local jobs = stored(plan.kept)
-local unknown = resolve_parents(jobs, batch)
+local unknown = SUBMISSIONS.resolve_parents(jobs, batch)
 if #unknown > 0 then
   table.insert(unknown, 1, 'UNKNOWN')
   return unknown
 end
-local missing = without_values(jobs)
+local missing = SUBMISSIONS.without_values(jobs)
 if #missing > 0 then
   return { 'VALUES', unpack(missing) }
 end
@@ -93,9 +93,9 @@ end
 -- Store a job, and note the status that its admission need not look up: pending, or blocked as long as no parent's end
 -- changes that.
 local function stage(job, children)
-  local status = job.edges ~= NONE and 'blocked' or ready_state(job)
-  store_job(job, status, made_at, workflow, children, batch)
-  local surely = job.edges == NONE and status == 'pending' or job.waits and not job.broken
+  local status = job.edges ~= SUBMISSIONS.NONE and 'blocked' or ready_state(job)
+  SUBMISSIONS.store_job(job, status, made_at, workflow, children, batch)
+  local surely = job.edges == SUBMISSIONS.NONE and status == 'pending' or job.waits and not job.broken
   job.surely = surely and not job.hooks and status or ''
 end
 
@@ -142,7 +142,7 @@ end
 
 local children, whole = {}, {}
 for _, job in ipairs(jobs) do
-  store_edges(job, children)
+  SUBMISSIONS.store_edges(job, children)
 end
 for _, job in ipairs(jobs) do
   if job.last > job.first then
@@ -153,7 +153,7 @@ for _, job in ipairs(jobs) do
   end
 end
 CONFLICTS.take_keys(plan)
-store_children(children, jobs)
+SUBMISSIONS.store_children(children, jobs)
 redis.call('HSET', batch_key, 'state', 'staging', 'created_at', made_at, 'chunk:' .. chunk, '1')
 redis.call('ZADD', P .. 'batches', NOW_TEXT, batch)
 if #whole > 0 then

@@ -7,9 +7,9 @@
 -- propagate: 1 if maintain_propagate must continue
 
 local workflow = ARGV[1]
-local EDGES = 200
+local MOST_EDGES = 200
 
-local key = workflow_key(workflow)
+local key = WORKFLOWS.key(workflow)
 local row = redis.call('HMGET', key, 'size', 'done', 'failed', 'cancelled', 'skipped', 'stopped')
 if not row[1] then
   return { 'UNKNOWN' }
@@ -24,8 +24,8 @@ if row[6] ~= 'cancelled' then
   end
   redis.call('HSET', key, 'stopped', 'cancelled')
   redis.call('HDEL', key, 'stopped_by')
-  go_on_stopping(workflow, 0)
+  WORKFLOWS.go_on_stopping(workflow, 0)
 end
-local propagating = propagate(EDGES)
+local propagating = EDGES.propagate(MOST_EDGES)
 flush()
 return { 'STOPPED', propagating and 1 or 0 }

@@ -14,21 +14,27 @@
 -- wait to run, or to run again, until `parallel` allows it. `:swept` (STRING) has a bit for each task that
 -- was done and then deleted before its array.
 
+local FOLLOWS = {} -- filled in by lib/follows
+
+local ARRAYS = {
+  WHEN = 'done', -- the condition for a follower's tasks if a damaged array has lost it
+}
+
+do
+
 local WINDOW, MADE_PER_CALL = 1000, 100 -- most waiting tasks of an array; most tasks created in one call
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 local to_make = MADE_PER_CALL
-local FOLLOWS = {} -- filled in by lib/follows
-local WHEN = 'done' -- the condition for a follower's tasks if a damaged array has lost it
 local touched = {} -- arrays whose tasks moved in this call, in order; also array → true
 
 -- Mark an array to be settled after the flush.
-local function touch(array)
+function ARRAYS.touch(array)
   if not touched[array] then
     touched[array], touched[#touched + 1] = true, array
   end
 end
 
-local function array_key(array)
+function ARRAYS.key(array)
   return P .. 'array:' .. array
 end
 
@@ -44,12 +50,12 @@ local function id_behind(id, steps)
   return string.sub(id, 1, at) .. tail
 end
 
-local function task_id(head, place)
+function ARRAYS.task_id(head, place)
   return id_behind(head.array_first, place)
 end
 
-local function array_row(array)
-  local row = redis.call('HMGET', array_key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
+function ARRAYS.row(array)
+  local row = redis.call('HMGET', ARRAYS.key(array), 'size', 'made', 'parallel', 'started', 'pending', 'scheduled',
     'running', 'done', 'failed', 'cancelled', 'skipped', 'walk', 'walk_at', 'follows', 'follows_when', 'dropped_from')
   local numbers = {}
   for i = 1, 11 do
@@ -61,22 +67,22 @@ local function array_row(array)
     cancelled = numbers[10], skipped = numbers[11], ended = numbers[8] + numbers[9] + numbers[10] + numbers[11],
     walk = row[12], walk_at = tonumber(row[13] or '') or 0, follows = row[14], follows_when = row[15], dropped_from = row[16],
     prefix = row[14] and 0 or numbers[2], -- every task below this index was created, or cancelled before that
-    turns = row[3] and redis.call('ZCARD', array_key(array) .. ':turns') or 0,
+    turns = row[3] and redis.call('ZCARD', ARRAYS.key(array) .. ':turns') or 0,
   }
 end
 
-local function was_done(array, place)
-  return redis.pcall('GETBIT', array_key(array) .. ':swept', int(place)) == 1
+function ARRAYS.was_done(array, place)
+  return redis.pcall('GETBIT', ARRAYS.key(array) .. ':swept', int(place)) == 1
 end
 
 -- Let array_advance continue with an array. The submitter or the reaper calls it.
-local function work_on_array(array)
+function ARRAYS.work_on(array)
   redis.pcall('ZADD', P .. 'arrays', NOW_TEXT, array)
 end
 
 -- Create one task. `fields` are the extra fields of a task that ends at once with `status`.
 local function make_task(head, place, status, fields)
-  local id, index_text = task_id(head, place), int(place)
+  local id, index_text = ARRAYS.task_id(head, place), int(place)
   local hooks = has_hook(head.hooks, 'concurrency') and 'task concurrency' or 'task'
   status, fields = status or 'pending', fields or {}
   for _, value in ipairs({ 'status', status, 'array', head.id, 'index', index_text, 'hooks', hooks }) do
@@ -97,39 +103,39 @@ end
 
 -- Create the next tasks of an array. Even if `made` is wrong, no task is created or run twice.
 local function make_new(head, row, number)
-  local skip = array_key(head.id) .. ':skip'
+  local skip = ARRAYS.key(head.id) .. ':skip'
   local skips = redis.call('EXISTS', skip) == 1
   for place = row.made, row.made + number - 1 do
     local skipped = skips and redis.call('SREM', skip, int(place)) == 1
-    if not skipped and redis.call('EXISTS', job_key(task_id(head, place))) == 0 then
+    if not skipped and redis.call('EXISTS', job_key(ARRAYS.task_id(head, place))) == 0 then
       make_task(head, place)
       count(queue_key(head.queue), 'reserved', -1)
     else
-      touch(head.id) -- there is room for another task
+      ARRAYS.touch(head.id) -- there is room for another task
     end
   end
-  redis.call('HSET', array_key(head.id), 'made', int(row.made + number))
+  redis.call('HSET', ARRAYS.key(head.id), 'made', int(row.made + number))
 end
 
 -- Create a task that follows the task with the same index in another array.
-local function make_following(head, place, status, fields)
+function ARRAYS.make_following(head, place, status, fields)
   make_task(head, place, status, fields)
-  redis.call('HINCRBY', array_key(head.id), 'made', '1')
+  redis.call('HINCRBY', ARRAYS.key(head.id), 'made', '1')
   count(queue_key(head.queue), 'reserved', -1)
 end
 
 -- Run a task again that has not succeeded. A task that was cancelled before it was created is created now.
-local function run_again(head, row, place)
-  local task = read(task_id(head, place))
+function ARRAYS.run_again(head, row, place)
+  local task = read(ARRAYS.task_id(head, place))
   if task and TERMINAL[task.status] and task.status ~= 'done' then
-    start_again(task)
+    ENDS.start_again(task)
   elseif not task and place < row.prefix then
-    count(array_key(head.id), 'cancelled', -1)
+    count(ARRAYS.key(head.id), 'cancelled', -1)
     make_task(head, place)
-  elseif not task and row.follows and redis.call('SISMEMBER', array_key(head.id) .. ':skip', int(place)) == 0 then
-    make_following(head, place)
+  elseif not task and row.follows and redis.call('SISMEMBER', ARRAYS.key(head.id) .. ':skip', int(place)) == 0 then
+    ARRAYS.make_following(head, place)
   else
-    touch(head.id) -- there is room for another task
+    ARRAYS.touch(head.id) -- there is room for another task
   end
 end
 
@@ -139,7 +145,7 @@ local function make_tasks(head, row)
   local new = row.follows and 0 or row.size - row.made
   room = math.min(room, row.turns + new)
   if room > to_make then
-    work_on_array(head.id)
+    ARRAYS.work_on(head.id)
   end
   local number = math.min(room, to_make)
   if number <= 0 then
@@ -148,11 +154,11 @@ local function make_tasks(head, row)
   to_make = to_make - number
   local turns = math.min(number, row.turns)
   if turns > 0 then
-    local places = redis.call('ZPOPMIN', array_key(head.id) .. ':turns', int(turns))
+    local places = redis.call('ZPOPMIN', ARRAYS.key(head.id) .. ':turns', int(turns))
     for at = 1, #places, 2 do
       local place = tonumber(places[at])
       if place and place < row.size then
-        run_again(head, row, place)
+        ARRAYS.run_again(head, row, place)
       end
     end
   end
@@ -163,9 +169,9 @@ local function make_tasks(head, row)
 end
 
 -- Add a task to `:turns`. Returns false if it was there already.
-local function wait_for_turn(array, place)
-  touch(array)
-  return redis.call('ZADD', array_key(array) .. ':turns', 'NX', int(place), int(place)) == 1
+function ARRAYS.wait_for_turn(array, place)
+  ARRAYS.touch(array)
+  return redis.call('ZADD', ARRAYS.key(array) .. ':turns', 'NX', int(place), int(place)) == 1
 end
 
 local function end_array(head, row)
@@ -182,7 +188,7 @@ local function end_array(head, row)
   elseif head.cancel_requested_at or status == 'done' and row.cancelled > 0 then
     status, outcome = 'cancelled', { reason = 'cancelled' }
   end
-  end_job(head, status, outcome)
+  ENDS.end_job(head, status, outcome)
 end
 
 -- Reopen an array because one of its tasks runs again.
@@ -190,12 +196,12 @@ local function reopen_array(head)
   redis.call('HSET', job_key(head.id), 'status', 'blocked', 'run', int(head.run + 1))
   redis.call('HDEL', job_key(head.id), 'finished_at', 'reason', 'error', 'caused_by', 'cancelled_with', 'cancel_requested_at')
   move(head, 'blocked')
-  push_propagate(head)
+  ENDS.push_propagate(head)
 end
 
 -- Bring an array to the state that its tasks require. Returns whether anything moved.
 local function settle_array(array)
-  local head, row = read(array), array_row(array)
+  local head, row = read(array), ARRAYS.row(array)
   if not head or row.size == 0 or row.walk then -- during a walk: settle the array when the walk has visited all tasks
     return false
   end
@@ -205,7 +211,7 @@ local function settle_array(array)
       end_array(head, row)
     else
       reopen_array(head)
-      touch(array) -- tasks may wait in `:turns`
+      ARRAYS.touch(array) -- tasks may wait in `:turns`
     end
     return true
   end
@@ -227,36 +233,36 @@ end
 
 -- End the tasks that were not created, together with their array.
 local function drop_rest(head, as)
-  local row = array_row(head.id)
-  local rest = row.size - row.made - redis.call('SCARD', array_key(head.id) .. ':skip')
+  local row = ARRAYS.row(head.id)
+  local rest = row.size - row.made - redis.call('SCARD', ARRAYS.key(head.id) .. ':skip')
   if rest > 0 then
-    redis.call('HSET', array_key(head.id), 'made', int(row.size), 'dropped', int(rest), 'dropped_as', as,
+    redis.call('HSET', ARRAYS.key(head.id), 'made', int(row.size), 'dropped', int(rest), 'dropped_as', as,
       'dropped_from', int(row.made))
     FOLLOWS.note(head.id, '*')
-    count(array_key(head.id), as, rest)
+    count(ARRAYS.key(head.id), as, rest)
     count(queue_key(head.queue), 'reserved', -rest)
   end
 end
 
 local function restore_rest(head)
-  local number, as, made = unpack(redis.call('HMGET', array_key(head.id), 'dropped', 'dropped_as', 'dropped_from'))
+  local number, as, made = unpack(redis.call('HMGET', ARRAYS.key(head.id), 'dropped', 'dropped_as', 'dropped_from'))
   if number and as and made then
-    redis.call('HSET', array_key(head.id), 'made', made)
-    redis.call('HDEL', array_key(head.id), 'dropped', 'dropped_as', 'dropped_from')
-    count(array_key(head.id), as, -tonumber(number))
+    redis.call('HSET', ARRAYS.key(head.id), 'made', made)
+    redis.call('HDEL', ARRAYS.key(head.id), 'dropped', 'dropped_as', 'dropped_from')
+    count(ARRAYS.key(head.id), as, -tonumber(number))
     count(queue_key(head.queue), 'reserved', tonumber(number))
   end
 end
 
 function HOOKS.array(head, from, to)
-  local key = array_key(head.id)
+  local key = ARRAYS.key(head.id)
   if not from then
     redis.call('HSET', key, 'size', head.array_size, 'made', '0')
     if head.array_parallel then
       redis.call('HSET', key, 'parallel', head.array_parallel)
     end
     if head.array_follows then
-      redis.call('HSET', key, 'follows', head.array_follows, 'follows_when', head.array_follows_when or WHEN)
+      redis.call('HSET', key, 'follows', head.array_follows, 'follows_when', head.array_follows_when or ARRAYS.WHEN)
       FOLLOWS.register(head.array_follows, head.id)
     end
     count(queue_key(head.queue), 'reserved', tonumber(head.array_size))
@@ -272,7 +278,7 @@ function HOOKS.array(head, from, to)
     if head.array_follows then
       FOLLOWS.start(head)
     end
-    touch(head.id)
+    ARRAYS.touch(head.id)
     return 'blocked'
   elseif TERMINAL[to] then
     drop_rest(head, to == 'skipped' and 'skipped' or 'cancelled')
@@ -286,32 +292,34 @@ function HOOKS.task(task, from, to)
       FOLLOWS.note_task(task)
     end
     if from then
-      count(array_key(array), from, -1)
+      count(ARRAYS.key(array), from, -1)
     end
-    count(array_key(array), to, 1)
+    count(ARRAYS.key(array), to, 1)
     if to == 'running' then
-      count(array_key(array), 'begun', 1)
+      count(ARRAYS.key(array), 'begun', 1)
     end
-    touch(array)
+    ARRAYS.touch(array)
   end
 end
 
 -- Cancel all tasks of a started array: at once if they are not created yet, the
 -- others step by step (see array_advance).
-local function stop_array(head)
-  redis.call('UNLINK', array_key(head.id) .. ':turns')
+function ARRAYS.stop(head)
+  redis.call('UNLINK', ARRAYS.key(head.id) .. ':turns')
   drop_rest(head, 'cancelled')
-  redis.call('HSET', array_key(head.id), 'walk', 'cancel', 'walk_at', '0')
-  work_on_array(head.id)
+  redis.call('HSET', ARRAYS.key(head.id), 'walk', 'cancel', 'walk_at', '0')
+  ARRAYS.work_on(head.id)
   append(moves, 'cancelling', head.id)
-  touch(head.id)
+  ARRAYS.touch(head.id)
 end
 
-local function is_array(job)
+function ARRAYS.is_array(job)
   return has_hook(job.hooks, 'array')
 end
 
 -- Return the job whose end or rerun decides for `job`: the array of a task, otherwise the job itself.
-local function head_of(job)
+function ARRAYS.head_of(job)
   return job.hooks and job.array and read(job.array) or job
+end
+
 end

@@ -265,7 +265,7 @@ local function end_request(asked, last)
     unpark(asked.worker, asked.queues)
   end
   for id, fence in FORMATS.read_attempts(last.claims) do
-    if not pcall(give_back, id, fence) then
+    if not pcall(ENDS.give_back, id, fence) then
       quarantine(id)
     end
   end

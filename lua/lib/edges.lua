@@ -5,7 +5,7 @@
 -- while the child waits. A `!` in front means that the parent ended otherwise: the edge is broken. A job with a broken
 -- edge is skipped. If the parent is retried, the edge waits again and the job is re-armed.
 
-local edge_state, skip, propagate
+local EDGES = {}
 
 do
 
@@ -17,15 +17,15 @@ local function satisfies(when, status)
 end
 
 -- Return the value of an edge in the parents hash: false (satisfied), `when`, or `!when`.
-function edge_state(parent, when)
+function EDGES.state(parent, when)
   if not TERMINAL[parent.status] then
     return when
   end
   return not satisfies(when, parent.status) and '!' .. when
 end
 
-function skip(job, parent)
-  end_job(job, 'skipped', {
+function EDGES.skip(job, parent)
+  ENDS.end_job(job, 'skipped', {
     reason = 'upstream',
     caused_by = parent.id,
     error = 'skipped: it depends on ' .. parent.id .. ', which ended ' .. parent.status,
@@ -38,7 +38,7 @@ local function rearm(job)
   job.run = job.run + 1
   job.reason = nil
   move(job, 'blocked')
-  push_propagate(job)
+  ENDS.push_propagate(job)
 end
 
 local function release_blocked(job)
@@ -54,7 +54,7 @@ local function settle(job, parent)
     return
   end
   if job.status == 'blocked' and job.broken > 0 then
-    skip(job, parent)
+    EDGES.skip(job, parent)
   elseif job.broken == 0 then
     if job.status == 'skipped' then
       rearm(job)
@@ -102,7 +102,7 @@ local function visit(parent, when, child_id)
   end
   local key = job_key(child_id) .. ':parents'
   local was = redis.call('HGET', key, parent.id)
-  local now = edge_state(parent, when)
+  local now = EDGES.state(parent, when)
   if was == now or (not was and (GONE[child.status] or has_begun(child))) then
     return
   end
@@ -129,7 +129,7 @@ local function visit_edges(id, budget)
   local cursor = parent and parent.edge_cursor
   if not cursor then
     return 1, true
-  elseif is_cascading(parent) then -- visiting the edges would skip jobs that the cascade has to cancel
+  elseif ENDS.is_cascading(parent) then -- visiting the edges would skip jobs that the cascade has to cancel
     return (WALKS.cascade(id, limit)), false
   end
   local edges = redis.call('LRANGE', job_key(id) .. ':children', int(cursor), int(cursor + limit - 1))
@@ -166,7 +166,7 @@ end
 
 -- Visit up to `budget` edges of ended or retried jobs, and continue other walks; returns whether another call has to
 -- continue. After a step, an entry moves to the end of the list, so a long walk does not delay the others.
-function propagate(budget)
+function EDGES.propagate(budget)
   while budget > 0 do -- bound: `budget` falls with each step
     local entry = redis.pcall('LINDEX', P .. 'propagate', '0')
     if type(entry) ~= 'string' then -- the list is empty or damaged

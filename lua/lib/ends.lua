@@ -5,8 +5,15 @@
 -- a budget. It returns how much it did, and whether the walk is finished.
 local WALKS = {}
 
+local ENDS = {
+  REFUNDS = 10, -- most attempts of a run that are refunded
+  SHORT_LIST = 10000, SHORT_LIST_OF_MANY = 100, -- longest lists that are searched: for one job; for many
+}
+
+do
+
 -- Make the walk visit the edges of a job again, from the first one.
-local function push_propagate(job)
+function ENDS.push_propagate(job)
   if not job.children then
     return
   end
@@ -18,7 +25,7 @@ local function push_propagate(job)
 end
 
 -- Whether a cancel still has to continue from a job to its dependents (see workflows).
-local function is_cascading(job)
+function ENDS.is_cascading(job)
   return (job.children or job.hooks) and job.cascade_at
 end
 
@@ -45,7 +52,7 @@ end
 -- End a job: record it, release what it holds, and queue a visit of its dependents.
 --
 -- `outcome.fence` is kept only if an attempt's own result was accepted. A repeat of that result is answered from it.
-local function end_job(job, status, outcome)
+function ENDS.end_job(job, status, outcome)
   local key = job_key(job.id)
   local stale = job.reason and true
   if job.batch then -- not admitted: its hooks have not been called, but a rerun expects that
@@ -70,7 +77,7 @@ local function end_job(job, status, outcome)
   move(job, status)
   job.batch = nil
   job.reason = outcome.reason
-  push_propagate(job)
+  ENDS.push_propagate(job)
 end
 
 -- Requeue the job of a failed or lost attempt: at once, or after `delay_ms`.
@@ -102,10 +109,10 @@ end
 --
 -- After an accepted cancel every end is `cancelled`; after a missed deadline it is `failed`. A lost attempt is requeued
 -- at once, a failed one after `delay_ms`. `outcome.final` rules out another attempt.
-local function conclude(job, outcome, delay_ms)
+function ENDS.conclude(job, outcome, delay_ms)
   if job.cancel_requested_at then
     outcome.reason = 'cancelled'
-    end_job(job, 'cancelled', outcome)
+    ENDS.end_job(job, 'cancelled', outcome)
   elseif TIMERS.expired_at(job) then
     local error = outcome.error or ''
     local first, rest = string.match(error, '^([^\n]*)\n?(.*)$')
@@ -113,31 +120,29 @@ local function conclude(job, outcome, delay_ms)
       error = rest
     end
     outcome.reason, outcome.error = 'expired', 'expired: not done by its deadline' .. (error ~= '' and '\n' .. error or '')
-    end_job(job, 'failed', outcome)
+    ENDS.end_job(job, 'failed', outcome)
   elseif not outcome.reason then
-    end_job(job, 'done', outcome)
+    ENDS.end_job(job, 'done', outcome)
   elseif outcome.final or job.attempts >= job.max_attempts then
-    end_job(job, 'failed', outcome)
+    ENDS.end_job(job, 'failed', outcome)
   else
     requeue(job, outcome.reason ~= 'worker_lost' and delay_ms or nil, outcome)
   end
   return job.status
 end
 
-local REFUNDS = 10
-
 -- Give back the job of a running attempt, unfinished, to the head of its list, and refund the attempt (up to REFUNDS
 -- times). Returns the job's status, or nil if this attempt no longer holds the lease.
-local function give_back(id, fence)
+function ENDS.give_back(id, fence)
   local job = read(id)
   if not job or job.status ~= 'running' or job.fence ~= fence then
     return nil
   end
   if job.cancel_requested_at or TIMERS.expired_at(job) then
-    return conclude(job, { fence = fence, reason = 'cancelled' })
+    return ENDS.conclude(job, { fence = fence, reason = 'cancelled' })
   end
   local key = job_key(id)
-  if redis.call('HINCRBY', key, 'releases', '1') <= REFUNDS then
+  if redis.call('HINCRBY', key, 'releases', '1') <= ENDS.REFUNDS then
     redis.call('HSET', key, 'attempts', int(job.attempts - 1))
   end
   redis.call('HSET', key, 'status', 'pending')
@@ -146,11 +151,9 @@ local function give_back(id, fence)
   return 'pending'
 end
 
-local SHORT_LIST, SHORT_LIST_OF_MANY = 10000, 100 -- longest lists that are searched: for one job; for many
-
 -- Remove a pending job from its list. In a long list the id stays, and the claim drops it. In a short list it is
 -- removed: otherwise the job would get its old position back if it became pending again.
-local function leave_list(job, longest)
+function ENDS.leave_list(job, longest)
   local list = queue_key(job.queue) .. ':pending:' .. job.priority
   local new = pushes[list] or {}
   for at = #new, 1, -1 do
@@ -166,7 +169,7 @@ end
 -- Cancel a job that has not ended. Returns whether a running command has to be stopped first. `by` gives
 -- the reason if the job itself was not cancelled: `error`, and for jobs that are cancelled together
 -- `caused_by` and `with` (see workflows).
-local function cancel(job, by)
+function ENDS.cancel(job, by)
   if job.status == 'running' then
     if not job.cancel_requested_at then
       redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
@@ -176,7 +179,7 @@ local function cancel(job, by)
     return true
   end
   if job.status == 'pending' then
-    leave_list(job, by and SHORT_LIST_OF_MANY or SHORT_LIST)
+    ENDS.leave_list(job, by and ENDS.SHORT_LIST_OF_MANY or ENDS.SHORT_LIST)
   end
   by = by or {}
   by.reason = 'cancelled'
@@ -184,12 +187,12 @@ local function cancel(job, by)
   if by.with then
     redis.call('HSET', job_key(job.id), 'cancelled_with', by.with)
   end
-  end_job(job, 'cancelled', by)
+  ENDS.end_job(job, 'cancelled', by)
   return false
 end
 
 -- Start a new run of an ended job.
-local function start_again(job)
+function ENDS.start_again(job)
   local key = job_key(job.id)
   local fields = { 'run', int(job.run + 1), 'attempts', '0' }
   if job.fence then -- a late repeat of the last result still gets its answer
@@ -206,5 +209,7 @@ local function start_again(job)
   local status = waits and 'blocked' or 'pending'
   redis.call('HSET', key, 'status', status)
   move(job, status)
-  push_propagate(job)
+  ENDS.push_propagate(job)
+end
+
 end

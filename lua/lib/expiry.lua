@@ -13,10 +13,10 @@ do
 local function expire_waiting(job, status, what)
   local last = redis.call('HMGET', job_key(job.id), 'exit_code', 'signal', 'error')
   if job.status == 'pending' then
-    leave_list(job, SHORT_LIST_OF_MANY)
+    ENDS.leave_list(job, ENDS.SHORT_LIST_OF_MANY)
   end
   local told = 'expired: ' .. what .. (last[3] and '\n' .. last[3] or '')
-  end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
+  ENDS.end_job(job, status, { reason = 'expired', exit_code = last[1], signal = last[2], error = told })
   EXPIRY.ended_here = true
 end
 
@@ -32,10 +32,10 @@ end
 local function ring_array(kind, head)
   if kind == 'deadline' and not head.expired_at then
     redis.call('HSET', job_key(head.id), 'expired_at', NOW_TEXT)
-    stop_array(head)
-  elseif kind == 'expires' and not head.cancel_requested_at and not redis.call('HGET', array_key(head.id), 'begun') then
+    ARRAYS.stop(head)
+  elseif kind == 'expires' and not head.cancel_requested_at and not redis.call('HGET', ARRAYS.key(head.id), 'begun') then
     redis.call('HSET', job_key(head.id), 'cancel_requested_at', NOW_TEXT, 'reason', 'expired')
-    stop_array(head)
+    ARRAYS.stop(head)
   end
 end
 
@@ -52,7 +52,7 @@ local function ring(kind, id)
     if kind == 'deadline' and not job.expired_at then
       stop_running(job)
     end
-  elseif is_array(job) and array_row(id).started then
+  elseif ARRAYS.is_array(job) and ARRAYS.row(id).started then
     ring_array(kind, job)
   elseif kind == 'deadline' then
     expire_waiting(job, 'failed', 'not done by its deadline')

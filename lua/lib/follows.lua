@@ -15,25 +15,25 @@ local is_followed, followed_arrays = {}, {} -- in this call: array → whether i
 function FOLLOWS.register(array, follower)
   if read(array) then -- otherwise it was deleted while the follower's submission was staged
     is_followed[array] = true
-    redis.call('RPUSH', array_key(array) .. ':followers', follower)
+    redis.call('RPUSH', ARRAYS.key(array) .. ':followers', follower)
   end
 end
 
 -- Return up to `number` followers of an array, from position `from` on.
 function FOLLOWS.some(array, from, number)
-  return redis.call('LRANGE', array_key(array) .. ':followers', int(from), int(from + number - 1))
+  return redis.call('LRANGE', ARRAYS.key(array) .. ':followers', int(from), int(from + number - 1))
 end
 
 local function has_followers_now(array)
   if is_followed[array] == nil then
-    is_followed[array] = redis.call('EXISTS', array_key(array) .. ':followers') == 1
+    is_followed[array] = redis.call('EXISTS', ARRAYS.key(array) .. ':followers') == 1
   end
   return is_followed[array]
 end
 
 -- Record that a task has ended, by its index; `*` stands for all tasks that are not created.
 function FOLLOWS.note(array, place)
-  if has_followers_now(array) and redis.pcall('RPUSH', array_key(array) .. ':ended', place) == 1 then
+  if has_followers_now(array) and redis.pcall('RPUSH', ARRAYS.key(array) .. ':ended', place) == 1 then
     redis.pcall('RPUSH', P .. 'propagate', 'follow:' .. array)
   end
 end
@@ -47,7 +47,7 @@ end
 -- Return the array's job and row. They may be as old as the start of this call.
 local function about(array)
   if not followed_arrays[array] then
-    followed_arrays[array] = { head = read(array), row = array_row(array) }
+    followed_arrays[array] = { head = read(array), row = ARRAYS.row(array) }
   end
   return followed_arrays[array]
 end
@@ -58,13 +58,13 @@ local function status_of(array, place)
   if not other.head then
     return 'cancelled' -- the array was deleted
   end
-  local task = read(task_id(other.head, place))
+  local task = read(ARRAYS.task_id(other.head, place))
   if task then
     return task.status
   end
   local gone = place < other.row.prefix or other.row.dropped_from
-    or redis.call('SISMEMBER', array_key(array) .. ':skip', int(place)) == 1
-  return was_done(array, place) and 'done' or gone and 'cancelled' or nil
+    or redis.call('SISMEMBER', ARRAYS.key(array) .. ':skip', int(place)) == 1
+  return ARRAYS.was_done(array, place) and 'done' or gone and 'cancelled' or nil
 end
 
 -- Apply the end of a task to the task that follows it: start it or skip it.
@@ -74,24 +74,24 @@ local function follow(follower, place, status)
     return
   end
   local started, dropped, deleted, parallel, when = unpack(
-    redis.call('HMGET', array_key(follower), 'started', 'dropped', 'deleted', 'parallel', 'follows_when'))
+    redis.call('HMGET', ARRAYS.key(follower), 'started', 'dropped', 'deleted', 'parallel', 'follows_when'))
   if not started or deleted then
     return
   end
-  when = when or WHEN
-  local task, fits = read(task_id(head, place)), when == 'finished' or when == status
-  local new = not task and not dropped and not was_done(follower, place)
-    and redis.call('SISMEMBER', array_key(follower) .. ':skip', int(place)) == 0
+  when = when or ARRAYS.WHEN
+  local task, fits = read(ARRAYS.task_id(head, place)), when == 'finished' or when == status
+  local new = not task and not dropped and not ARRAYS.was_done(follower, place)
+    and redis.call('SISMEMBER', ARRAYS.key(follower) .. ':skip', int(place)) == 0
   if new and not fits then
     local error = 'skipped: task ' .. int(place) .. ' of the array that it follows ended ' .. status
-    make_following(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
+    ARRAYS.make_following(head, place, 'skipped', { 'finished_at', NOW_TEXT, 'reason', 'upstream', 'error', error })
   elseif fits and (new or task and task.status == 'skipped') then
     if parallel then
-      wait_for_turn(follower, place)
+      ARRAYS.wait_for_turn(follower, place)
     elseif new then
-      make_following(head, place)
+      ARRAYS.make_following(head, place)
     else
-      start_again(task)
+      ENDS.start_again(task)
     end
   end
 end
@@ -99,21 +99,21 @@ end
 -- Visit all tasks of a follower and bring each to what its followed task requires. A `cancel` walk has priority.
 -- `retried` keeps the index up to which a retry has come, so that the retry visits no task twice.
 function FOLLOWS.all(follower)
-  local what, place, retried = unpack(redis.call('HMGET', array_key(follower), 'walk', 'walk_at', 'retried'))
+  local what, place, retried = unpack(redis.call('HMGET', ARRAYS.key(follower), 'walk', 'walk_at', 'retried'))
   if what == 'retry' then
     retried = math.max(tonumber(place or '') or 0, tonumber(retried or '') or 0)
-    redis.call('HSET', array_key(follower), 'retried', int(retried))
+    redis.call('HSET', ARRAYS.key(follower), 'retried', int(retried))
   end
   if what ~= 'cancel' then
-    redis.call('HSET', array_key(follower), 'walk', what or 'follow', 'walk_at', '0')
+    redis.call('HSET', ARRAYS.key(follower), 'walk', what or 'follow', 'walk_at', '0')
   end
-  work_on_array(follower)
+  ARRAYS.work_on(follower)
 end
 
 -- Start an array that follows another one: visit the tasks that have ended by now.
 function FOLLOWS.start(head)
   local followed = head.array_follows
-  local ended, new = array_row(followed).ended, counts[array_key(followed)] or {}
+  local ended, new = ARRAYS.row(followed).ended, counts[ARRAYS.key(followed)] or {}
   for status in pairs(TERMINAL) do
     ended = ended + (new[status] or 0)
   end
@@ -127,7 +127,7 @@ function FOLLOWS.has_forgotten(row)
   local followed = row.follows and row.started and not row.walk and row.waiting + row.running + row.turns == 0
     and row.ended < row.size and row.follows
   local other = followed and read(followed)
-  return followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', array_key(followed) .. ':ended') == 1))
+  return followed and not (other and (not TERMINAL[other.status] or redis.call('EXISTS', ARRAYS.key(followed) .. ':ended') == 1))
 end
 
 -- Apply to a task what has happened to the task that it follows.
@@ -154,11 +154,11 @@ end
 
 -- Apply ended tasks to the next followers of an array; returns how much was done, and whether that was all.
 function WALKS.follow(array, budget)
-  local key, most = array_key(array), math.max(1, math.floor(math.min(budget, STEP) / COST))
+  local key, most = ARRAYS.key(array), math.max(1, math.floor(math.min(budget, STEP) / COST))
   local left = most
   followed_arrays[array] = nil
   local head = about(array).head
-  if head and is_cascading(head) then -- visiting them would skip jobs that the cascade has to cancel
+  if head and ENDS.is_cascading(head) then -- visiting them would skip jobs that the cascade has to cancel
     return (WALKS.cascade(array, budget)), false
   end
   while left > 0 do -- bound: `left` falls with each turn

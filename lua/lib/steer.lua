@@ -10,12 +10,12 @@ local TASKS_DELETED, FOLLOWERS_LOOKED_AT = 100, 200 -- in one call
 
 -- Delete some tasks of an ended array; returns whether none are left.
 local function delete_tasks(head)
-  local key = array_key(head.id)
+  local key = ARRAYS.key(head.id)
   local size, deleted = unpack(redis.call('HMGET', key, 'size', 'deleted'))
   local from, size_now = tonumber(deleted or 0), tonumber(size or 0)
   local behind = math.min(size_now, from + TASKS_DELETED)
   for place = from, behind - 1 do
-    local task = read(task_id(head, place))
+    local task = read(ARRAYS.task_id(head, place))
     if task and DELETION.is_walked(task) and redis.call('EXISTS', P .. 'propagate') == 1 then
       behind = place -- jobs may depend on a task, too
       break
@@ -29,7 +29,7 @@ end
 
 -- Whether an unfinished array follows this one. nil: some followers are not checked yet, call again.
 local function is_followed(array)
-  local key = array_key(array)
+  local key = ARRAYS.key(array)
   local from = tonumber(redis.call('HGET', key, 'unfollowed') or '') or 0
   local some = FOLLOWS.some(array, from, FOLLOWERS_LOOKED_AT)
   for _, follower in ipairs(some) do
@@ -48,7 +48,7 @@ end
 
 -- Whether an ended array has tasks that will run again: it may still be unaware of them (see `walk`).
 local function has_unfinished_tasks(array)
-  local row = array_row(array)
+  local row = ARRAYS.row(array)
   return row.ended < row.size or row.turns > 0
 end
 
@@ -60,10 +60,10 @@ function STEER.delete(job)
     return nil, 'its dependents have not been notified of its end yet'
   elseif DELETION.is_needed(job) then
     return nil, 'its workflow has jobs that have not ended'
-  elseif is_array(job) and has_unfinished_tasks(job.id) then
+  elseif ARRAYS.is_array(job) and has_unfinished_tasks(job.id) then
     return nil, 'it has tasks that have not ended'
   end
-  if is_array(job) then
+  if ARRAYS.is_array(job) then
     local followed = is_followed(job.id)
     if followed then
       return nil, 'an array that has not ended follows it'
@@ -76,7 +76,7 @@ function STEER.delete(job)
 end
 
 function STEER.cancel(job)
-  cancel_any(job, {})
+  WORKFLOWS.cancel_any(job, {})
   return true
 end
 
@@ -84,7 +84,7 @@ function STEER.retry(job)
   if job.broken > 0 then
     return nil, 'it waits for ' .. (job.caused_by or 'another job')
   end
-  local head = head_of(job)
+  local head = ARRAYS.head_of(job)
   if job.hooks and job.array and head == job then
     return nil, 'its array is gone'
   end
@@ -92,7 +92,7 @@ function STEER.retry(job)
   if holder then
     return nil, 'job ' .. holder .. ' holds its unique key ' .. key
   end
-  if is_array(head) and redis.call('HEXISTS', array_key(head.id), 'deleted') == 1 then
+  if ARRAYS.is_array(head) and redis.call('HEXISTS', ARRAYS.key(head.id), 'deleted') == 1 then
     return nil, 'the tasks of its array are being deleted'
   end
   TASKS.rerun(job)
@@ -101,14 +101,14 @@ end
 
 -- Move a waiting job to the end of another queue or priority.
 function STEER.move(job, queue, priority)
-  if job.hooks and (is_array(job) or job.array) then
+  if job.hooks and (ARRAYS.is_array(job) or job.array) then
     return nil, 'arrays and their tasks stay in their queue'
   elseif job.batch then
     return nil, 'its submission is not complete'
   end
   local status = job.status
   if status == 'pending' then
-    leave_list(job, SHORT_LIST_OF_MANY)
+    ENDS.leave_list(job, ENDS.SHORT_LIST_OF_MANY)
   end
   local in_line = status == 'pending' and has_hook(job.hooks, 'concurrency')
   if in_line then

@@ -4,13 +4,18 @@
 -- A job is: id, run_at (ms, 0: none), delay (ms, 0: none), number of fields, field,
 -- value, …, number of edges, parent, when, …
 
+local SUBMISSIONS = {
+  NONE = {}, -- the edges of a job that has none, as most jobs
+}
+
+do
+
 local FROM_FIELDS = { queue = true, priority = true, unique = true, hooks = true, array_size = true, array_parallel = true,
   array_first = true, array_follows = true, array_follows_when = true, array_values = true, final = true }
-local NONE = {} -- the edges of a job that has none, as most jobs
 
 local function parse_edges(at, count)
   if count == 0 then
-    return NONE
+    return SUBMISSIONS.NONE
   end
   local edges = {}
   for n = 1, count do
@@ -20,7 +25,7 @@ local function parse_edges(at, count)
 end
 
 -- Parse `count` jobs from ARGV[at] on, created at `made_at` (ms). Returns them, and the position of the next argument.
-local function parse_jobs(at, count, made_at)
+function SUBMISSIONS.parse_jobs(at, count, made_at)
   local jobs = {}
   for n = 1, count do
     local run_at, delay = ARGV[at + 1], ARGV[at + 2]
@@ -53,7 +58,7 @@ local function parse_jobs(at, count, made_at)
 end
 
 -- Return how many of the jobs are in each queue. An array counts as one job plus its tasks.
-local function sizes_of(jobs)
+function SUBMISSIONS.sizes_of(jobs)
   local sizes = {}
   for _, job in ipairs(jobs) do
     sizes[job.queue] = (sizes[job.queue] or 0) + 1 + tonumber(job.array_size or 0)
@@ -62,7 +67,7 @@ local function sizes_of(jobs)
 end
 
 -- Find each edge's parent among `jobs` or in the store; returns the unknown ids.
-local function resolve_parents(jobs, batch)
+function SUBMISSIONS.resolve_parents(jobs, batch)
   local known, unknown, here = {}, {}, {}
   for _, job in ipairs(jobs) do
     here[job.id] = job
@@ -89,7 +94,7 @@ end
 
 -- Return the arrays among these jobs whose values are incomplete. The client sends values before the job, but only once
 -- the job is known to be acceptable: {"VALUES", id, …} asks for them.
-local function without_values(jobs)
+function SUBMISSIONS.without_values(jobs)
   local missing = {}
   for _, job in ipairs(jobs) do
     if job.array_values and redis.call('LLEN', P .. 'array:' .. job.id .. ':values') ~= tonumber(job.array_size) then
@@ -101,13 +106,13 @@ end
 
 -- Write the edges of a job whose parents are resolved. The child stores its unsatisfied edges. Entries for the
 -- parents' lists are collected in `children`.
-local function store_edges(job, children)
-  if job.edges == NONE then
+function SUBMISSIONS.store_edges(job, children)
+  if job.edges == SUBMISSIONS.NONE then
     return
   end
   local open = {}
   for _, edge in ipairs(job.edges) do
-    local state = edge_state(edge.job, edge.when)
+    local state = EDGES.state(edge.job, edge.when)
     if state then
       open[#open + 1] = edge.parent
       open[#open + 1] = state
@@ -125,7 +130,7 @@ local function store_edges(job, children)
 end
 
 -- Write a job's hash with the given status.
-local function store_job(job, status, made_at, workflow, children, batch)
+function SUBMISSIONS.store_job(job, status, made_at, workflow, children, batch)
   local fields = { 'status', status, 'created_at', made_at, unpack(ARGV, job.first, job.last) }
   if batch then
     fields[#fields + 1], fields[#fields + 2] = 'batch', batch
@@ -154,7 +159,7 @@ local function store_job(job, status, made_at, workflow, children, batch)
 end
 
 -- Write the lists of children, after the jobs of this call, whose hashes have `children` set already.
-local function store_children(children, jobs)
+function SUBMISSIONS.store_children(children, jobs)
   for parent, edges in pairs(children) do
     redis.call('RPUSH', job_key(parent) .. ':children', unpack(edges))
   end
@@ -169,7 +174,7 @@ local function store_children(children, jobs)
 end
 
 -- Return why a workflow accepts no more jobs; nil if it does.
-local function refuses_jobs(workflow)
+function SUBMISSIONS.refuses_jobs(workflow)
   local key = P .. 'workflow:' .. workflow
   local row = redis.call('HMGET', key, 'size', 'stopped', 'final', 'done', 'failed', 'cancelled', 'skipped')
   if not row[1] then
@@ -189,7 +194,7 @@ local function refuses_jobs(workflow)
 end
 
 -- Store a new workflow, or count the jobs added to it. `new`: fields of its hash as JSON, '' if jobs are added.
-local function store_workflow(workflow, new, made_at, size)
+function SUBMISSIONS.store_workflow(workflow, new, made_at, size)
   local key = P .. 'workflow:' .. workflow
   if new == '' then
     redis.call('HINCRBY', key, 'size', size)
@@ -204,7 +209,7 @@ end
 local remembered = {} -- key → its entry, for submissions of this call
 
 -- Return the earlier use of an Idempotency-Key: nil, or {'REPEATED', first id, count, workflow}, or {'MISMATCH'}.
-local function earlier(key, fingerprint)
+function SUBMISSIONS.earlier(key, fingerprint)
   if key == '' then
     return nil
   end
@@ -223,7 +228,7 @@ local function earlier(key, fingerprint)
   return { 'REPEATED', first, size, workflow }
 end
 
-local function remember(key, fingerprint, first, size, workflow, returned)
+function SUBMISSIONS.remember(key, fingerprint, first, size, workflow, returned)
   local schedule = key ~= '' and SCHEDULES.name_in(key)
   if schedule then
     SCHEDULES.record(schedule, fingerprint, first, size, workflow, returned)
@@ -233,8 +238,10 @@ local function remember(key, fingerprint, first, size, workflow, returned)
 end
 
 -- Write the entries of Idempotency-Keys last: the jobs that an entry names must exist.
-local function flush_remembered(ttl_ms)
+function SUBMISSIONS.flush_remembered(ttl_ms)
   for key, entry in pairs(remembered) do
     redis.call('SET', P .. 'idempotency:' .. key, entry, 'PX', ttl_ms)
   end
+end
+
 end

@@ -10,37 +10,37 @@
 -- visited, it also has `cascade_at`, the position of the next one. An older cancel stops where a newer one has been, so
 -- no edge is walked twice for one cancel.
 
-local workflow_key, cancel_any, go_on_stopping, new_cascade, push_cascade, resume_workflow, final_may_start
+local WORKFLOWS = {}
 
 do
 
 local STEP = 100
 local stirred = {} -- workflow → `ended`, or `again` if the final job may have to run again
 
-function workflow_key(workflow)
+function WORKFLOWS.key(workflow)
   return P .. 'workflow:' .. workflow
 end
 
 -- Make a stop visit the workflow's jobs, from a position in their list on.
-function go_on_stopping(workflow, from)
-  local at = redis.call('HGET', workflow_key(workflow), 'stop_at')
+function WORKFLOWS.go_on_stopping(workflow, from)
+  local at = redis.call('HGET', WORKFLOWS.key(workflow), 'stop_at')
   if not at then
     redis.pcall('RPUSH', P .. 'propagate', 'workflow:' .. workflow)
   end
   if not at or tonumber(at) > from then
-    redis.call('HSET', workflow_key(workflow), 'stop_at', int(from))
+    redis.call('HSET', WORKFLOWS.key(workflow), 'stop_at', int(from))
   end
 end
 
 -- Cancel an unfinished job that was not cancelled before: a started array with all its tasks. `by`: see `cancel`.
-function cancel_any(job, by)
+function WORKFLOWS.cancel_any(job, by)
   if job.cancel_requested_at then
     return
-  elseif is_array(job) and array_row(job.id).started then
+  elseif ARRAYS.is_array(job) and ARRAYS.row(job.id).started then
     redis.call('HSET', job_key(job.id), 'cancel_requested_at', NOW_TEXT)
-    stop_array(job)
+    ARRAYS.stop(job)
   else
-    cancel(job, by)
+    ENDS.cancel(job, by)
   end
 end
 
@@ -50,16 +50,16 @@ local function stop_job(id, how, cause)
     return
   end
   if how == 'cancelled' then
-    cancel_any(job, { with = 'workflow', error = 'cancelled with its workflow' })
-  elseif job.status ~= 'running' and not (is_array(job) and array_row(id).started) then
+    WORKFLOWS.cancel_any(job, { with = 'workflow', error = 'cancelled with its workflow' })
+  elseif job.status ~= 'running' and not (ARRAYS.is_array(job) and ARRAYS.row(id).started) then
     local error = 'cancelled: ' .. (cause or 'a job') .. ' has failed, which stops the workflow'
-    cancel(job, { with = 'failure', caused_by = cause, error = error })
+    ENDS.cancel(job, { with = 'failure', caused_by = cause, error = error })
   end
 end
 
 -- Cancel the next jobs of a stopped workflow; returns how many were visited, and whether they were the last.
 function WALKS.workflow(workflow, budget)
-  local key, limit = workflow_key(workflow), math.min(budget, STEP)
+  local key, limit = WORKFLOWS.key(workflow), math.min(budget, STEP)
   local how, cause, at, final = unpack(redis.call('HMGET', key, 'stopped', 'stopped_by', 'stop_at', 'final'))
   if not how or not at then
     return 1, true
@@ -79,14 +79,14 @@ function WALKS.workflow(workflow, budget)
 end
 
 -- Return a number that is higher than that of every earlier cascade, also within the same millisecond.
-function new_cascade()
+function WORKFLOWS.new_cascade()
   local last = tonumber(redis.call('HGET', KEYS[1], 'cascade') or '') or 0
   local token = int(math.max(NOW, last + 1))
   redis.call('HSET', KEYS[1], 'cascade', token)
   return token
 end
 
-function push_cascade(job, token)
+function WORKFLOWS.push_cascade(job, token)
   if not job.cascade_at then -- otherwise it is under way, and starts again
     redis.pcall('RPUSH', P .. 'propagate', 'cascade:' .. job.id)
   end
@@ -100,12 +100,12 @@ local function cascade_to(id, parent, token)
   if not visible(job) or before and before >= tonumber(token) then
     return
   end
-  if job.children or is_array(job) then
-    push_cascade(job, token) -- before a walk visits its own edges: it would skip jobs that the cascade has to cancel
+  if job.children or ARRAYS.is_array(job) then
+    WORKFLOWS.push_cascade(job, token) -- before a walk visits its own edges: it would skip jobs that the cascade has to cancel
   end
   if not TERMINAL[job.status] then
     local error = 'cancelled with ' .. parent .. ', on which it depends'
-    cancel_any(job, { with = 'dependency', caused_by = parent, error = error })
+    WORKFLOWS.cancel_any(job, { with = 'dependency', caused_by = parent, error = error })
   end
 end
 
@@ -164,7 +164,7 @@ function HOOKS.workflow(job, from, to)
   if not from then
     if job.final then
       redis.call('HSET', job_key(job.id), 'status', 'blocked')
-      redis.call('HSET', workflow_key(workflow), 'final', job.id)
+      redis.call('HSET', WORKFLOWS.key(workflow), 'final', job.id)
       stirred[workflow] = stirred[workflow] or 'ended'
       return 'blocked'
     end
@@ -172,21 +172,21 @@ function HOOKS.workflow(job, from, to)
     stirred[workflow] = TERMINAL[to] and to ~= 'cancelled' and 'again' or stirred[workflow] or 'ended'
   elseif TERMINAL[to] then
     stirred[workflow] = stirred[workflow] or 'ended'
-    local key = workflow_key(workflow)
+    local key = WORKFLOWS.key(workflow)
     if to == 'failed' and redis.call('HGET', key, 'on_failure') == 'stop'
       and redis.call('HSETNX', key, 'stopped', 'failed') == 1 then
       redis.call('HSET', key, 'stopped_by', job.id)
-      go_on_stopping(workflow, 0)
+      WORKFLOWS.go_on_stopping(workflow, 0)
     end
   else
     stirred[workflow] = 'again'
-    resume_workflow(job) -- the rerun of this job, of one of its tasks, or of a dependency has caused this
+    WORKFLOWS.resume(job) -- the rerun of this job, of one of its tasks, or of a dependency has caused this
   end
 end
 
 -- Return the final job, and how many others have not ended; nil if there is none, or a count is damaged: see doctor.
 local function read_final(workflow)
-  local row = redis.call('HMGET', workflow_key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
+  local row = redis.call('HMGET', WORKFLOWS.key(workflow), 'final', 'size', 'done', 'failed', 'cancelled', 'skipped')
   local final, others = row[1] and read(row[1]), tonumber(row[2] or 0)
   for i = 3, 6 do
     local ended = tonumber(row[i] or 0)
@@ -198,7 +198,7 @@ local function read_final(workflow)
 end
 
 -- Whether the final job is waiting although all others have ended. With `start`, the flush starts it.
-function final_may_start(workflow, start)
+function WORKFLOWS.final_may_start(workflow, start)
   local final, others = read_final(workflow)
   if start then
     stirred[workflow] = 'ended'
@@ -219,7 +219,7 @@ local function settle_final(workflow, what)
     move(final, status)
     return true
   elseif what == 'again' and others > 0 and TERMINAL[final.status] and final.status ~= 'cancelled' then
-    start_again(final)
+    ENDS.start_again(final)
     return true
   end
   return false
@@ -236,9 +236,9 @@ AFTER_FLUSH[#AFTER_FLUSH + 1] = function()
 end
 
 -- Resume a workflow whose stop is complete, because one of its jobs runs again.
-function resume_workflow(job)
-  if job.workflow and not redis.call('HGET', workflow_key(job.workflow), 'stop_at') then
-    redis.call('HDEL', workflow_key(job.workflow), 'stopped', 'stopped_by')
+function WORKFLOWS.resume(job)
+  if job.workflow and not redis.call('HGET', WORKFLOWS.key(job.workflow), 'stop_at') then
+    redis.call('HDEL', WORKFLOWS.key(job.workflow), 'stopped', 'stopped_by')
   end
 end
 

@@ -48,6 +48,27 @@ def test_a_short_script_does_not_make_the_functions_of_long_ones() -> None:
     assert len(DEFINED.findall(assemble("attempt_finish", locked=True))) > 100
 
 
+def test_the_block_of_a_part_becomes_a_function_and_no_line_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Created in a function, a function finds what it captures at once, not by a search through all captured locals."""
+    files = {
+        ("lib", "core.lua"): "local P = KEYS[1]\n",
+        ("lib", "rebuild_lock.lua"): "do\n  if P == '' then\n    return 'LOCKED'\n  end\nend\n",
+        ("lib", "part.lua"): "local PART = {}\n\ndo\n\nfunction PART.f()\n  return P\nend\n\nend\n",
+        ("x.lua",): "-- uses: part\nreturn PART.f()\n",
+    }
+    monkeypatch.setattr(script_source, "_text", lambda *path: files[path])
+    script_source.forget()
+    text = assemble("x", locked=True)
+    script_source.forget()
+    block = files["lib", "part.lua"].replace("\ndo\n", "\n;(function()\n").removesuffix("end\n") + "end)()\n"
+    assert text == "\n".join((files["lib", "core.lua"], files["lib", "rebuild_lock.lua"], block, files["x.lua",]))
+
+
+def test_every_part_with_a_table_is_created_in_a_function() -> None:
+    assert "\ndo\n\n" not in assemble("attempt_finish", locked=True)
+    assert assemble("attempt_finish", locked=True).count("\nend)()\n") > 15
+
+
 def test_a_name_behind_two_dashes_in_a_string_was_taken_for_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         ("lib", "core.lua"): "local function f()\nend\n\nlocal function g()\nend\n",

@@ -42,7 +42,7 @@ class Patch:
 
 
 SMALL: Final = (
-    Edit("attempt_finish.lua", "WIDTH, EDGES = 13, 200", "WIDTH, EDGES = 13, 3"),
+    Edit("attempt_finish.lua", "WIDTH, MOST_EDGES = 13, 200", "WIDTH, MOST_EDGES = 13, 3"),
     Edit("job_cancel.lua", "EDGES = 200", "EDGES = 3"),
     Edit("job_retry.lua", "EDGES = 200", "EDGES = 3"),
     Edit("workflow_cancel.lua", "EDGES = 200", "EDGES = 3"),

@@ -1,6 +1,8 @@
 """Assembles a script: its own file behind the parts of `lua/lib` that it uses, without functions that it never calls.
 
-Redis runs the whole text at each call and creates every function in it, so each one costs time of the server.
+Redis runs the whole text at each call and creates every function in it, so each one costs time of the server. A
+function finds each local of an outer block by a search through all captured locals; one of a function around it, at
+once. So the block of a part, `do … end`, becomes a function that is called where it stands.
 """
 
 import functools
@@ -15,6 +17,8 @@ FOUND_BY_DATA: Final = ("HOOKS.", "JOB.", "STEER.", "WALKS.")
 """Tables whose functions are found by a word that is data: they always stay."""
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?:local )?function ([\w.]+)\([^)\n]*\)\n.*?^end\n", re.DOTALL | re.MULTILINE)
+_BLOCK: Final = re.compile(r"^do\n(\n.*)^end\n\Z", re.DOTALL | re.MULTILINE)
+"""The block of a part with its functions. `rebuild_lock` has one of statements, which may end the script."""
 _COMMENT: Final = re.compile(r"""('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")|--[^\n]*""")
 """A string, which may contain `--`, or a comment."""
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -81,7 +85,9 @@ def assemble(name: str, *, locked: bool) -> str:
     _add_parts(parts, body)
     texts = [*parts.values(), body]
     called = _called(texts)
-    return "\n".join(_FUNCTION.sub(lambda match: match[0] if match[1] in called else "", one.text) for one in texts)
+    kept = [_FUNCTION.sub(lambda match: match[0] if match[1] in called else "", one.text) for one in texts]
+    # The semicolon ends the statement in front of it, which would otherwise go on as a call.
+    return "\n".join(_BLOCK.sub(r";(function()\n\1end)()\n", text) for text in kept)
 
 
 def _add_parts(parts: dict[str, _Part], user: _Part) -> None:
