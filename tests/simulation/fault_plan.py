@@ -12,8 +12,8 @@ STORM_S: Final = 15.0
 LAST_ROLLBACK_S: Final = 6.0
 """At most so long after its time a server restarts with the state that it had then."""
 LARGEST_BODY: Final = 3000
-_LONGEST_S: Final = {"restart": 9.0, "stand still": 6.0}
-"""A server that stood still for nearly two leases may do an old copy of a claim: it has forgotten the newer one."""
+_LONGEST_S: Final = 9.0
+"""How long Redis is away or stands still: two leases and more."""
 
 
 class Course(StrEnum):
@@ -139,7 +139,7 @@ def _outages(random: Random) -> list[Blow]:
 
     def outage(at_s: float) -> Blow:
         kind = random.choice(("restart", "stand still"))
-        return Blow(at_s, kind, 0, random.uniform(4.5, _LONGEST_S[kind]))
+        return Blow(at_s, kind, 0, random.uniform(4.5, _LONGEST_S))
 
     outages = [outage(random.uniform(2.0, 4.0)), outage(random.uniform(13.0, STORM_S))]
     jumps = [

@@ -1,6 +1,7 @@
 """Claims, ends and reaping in detail: each test fails for a small change that the others let pass."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -76,7 +77,28 @@ async def test_an_empty_answer_leaves_nothing_behind_and_a_remembered_one_expire
     assert not await bench.client.exists(key)
     await submit(store, new_job())
     await claim(store)
-    assert 0 < await bench.client.pttl(key) <= 2 * USUAL.lease_ms
+    assert 0 < await bench.client.pttl(key) <= 3_600_000
+
+
+async def test_a_claim_that_is_repeated_after_an_outage_of_two_leases_costs_no_attempt(bench: Bench) -> None:
+    """[Redis forgot the request after two leases: the job was reaped, and its attempt counted.]"""
+    store = bench.store()
+    (job_id,) = await submit(store, new_job(max_attempts=1))
+    request = ClaimRequest("w1", ("default",), 1, "b:1")
+    first = await store.attempts.claim(request)
+    record = f"{bench.keys.worker('w1')}:claim"
+    await bench.client.pexpire(record, await bench.client.pttl(record) - 20 * USUAL.lease_ms)  # as much time passes
+    again = await store.attempts.claim(request)
+    assert [(one.id, one.fence) for one in again.claims] == [(job_id, first.claims[0].fence)]
+
+
+async def test_a_request_that_ended_is_forgotten_soon(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, new_job())
+    request = ClaimRequest("w1", ("default",), 1, "b:1")
+    await store.attempts.claim(request)
+    await store.attempts.claim(dataclasses.replace(request, limit=0))
+    assert 0 < await bench.client.pttl(f"{bench.keys.worker('w1')}:claim") <= 2 * USUAL.lease_ms
 
 
 async def test_due_jobs_of_another_queue_do_not_look_like_an_empty_queue(bench: Bench) -> None:
