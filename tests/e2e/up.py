@@ -19,12 +19,12 @@ from tests.plain_http import NO_AUTHORITIES
 
 MARKS = {
     "server": b"valkey-server",
-    "api": b"workron\0api\0",
-    "reaper": b"workron\0reaper\0",
-    "worker": b"workron\0worker\0",
+    "api": b"workron api ",
+    "reaper": b"workron reaper ",
+    "worker": b"workron worker ",
     "guardian": b"guardian.py",
 }
-"""What the command line of each process has in it."""
+"""What the command line of each process has in it, as `ps` shows it."""
 
 
 class Up:
@@ -82,7 +82,7 @@ class Up:
         assert self._process
         found = {"supervisor": self._process.pid}
         for pid in descendants(self._process.pid):
-            line = command_line(pid)
+            line = command_line(pid).replace(b"\0", b" ")
             # The first one: between fork and exec a command looks like its worker.
             found = {name: pid for name, mark in MARKS.items() if mark in line} | found
         return found

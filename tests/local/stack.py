@@ -99,11 +99,12 @@ def up(options: dict[str, Any]) -> int:
     from workron.local import supervisor
     from workron.local.addresses import http_ok
     from workron.local.child_specs import ChildSpec
+    from workron.local.prepared import prepare
     from workron.settings import Settings
 
     behaviours = {"api": "web", "worker": "", "reaper": ""} | options.pop("children", {})
     grace_s, first = options.pop("grace_s", 30.0), options.pop("first", False)
-    trace = options.pop("trace")
+    trace, forks = options.pop("trace"), options.pop("forks", True)
 
     def specs(settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]:
         def spec(name: str, order: int, **more: Any) -> ChildSpec:
@@ -115,8 +116,13 @@ def up(options: dict[str, Any]) -> int:
         ready = functools.partial(http_ok, settings.host, settings.port, "/readyz")
         return [spec("api", 1, ready=ready, first=first), spec("reaper", 2), spec("worker", 0)]
 
+    def main(name: str) -> int:
+        return Child(name, trace, behaviours[name]).run()
+
+    given = Settings.model_validate(options)
     try:
-        return supervisor.run(Settings.model_validate(options), specs)
+        with prepare(dict.fromkeys(behaviours if forks else (), "workron.runtime.lifeline"), main) as prepared:
+            return supervisor.run(given, specs, prepared)
     except WorkronError as error:
         print(f"workron: {error}", file=sys.stderr)
         return 8

@@ -26,9 +26,28 @@ Flags = Mapping[str, Any]
 @settings_options
 def up(flags: Flags) -> int:
     """Start everything on this machine: Redis (embedded), API, worker and reaper."""
+    from workron.local.prepared import prepare
     from workron.local.supervisor import run
 
-    return run(settings_of(flags))
+    settings = settings_of(flags)
+    import_shared()
+    modules = {name: module for name, module in _MODULES.items() if settings.slots or name != "worker"}
+    with prepare(modules, _run) as prepared:
+        return run(settings, prepared=prepared)
+
+
+def import_shared() -> None:
+    """Import what the processes of `up` share, before they are forked."""
+    import workron.store.source
+    import workron.store.store  # noqa: F401
+
+
+def _run(name: str) -> int:
+    """Run the command of a process of `up`: all its settings are in the environment."""
+    from workron.cli.app import app
+
+    code: int = app([name], prog_name="workron", standalone_mode=False)
+    return code
 
 
 @command(
@@ -111,6 +130,9 @@ def _from_the_api_if_named(settings: Settings) -> Settings:
 def _origin_style(setting: Any) -> str:
     return "dim" if setting["origin"] == "default" else "green"
 
+
+_MODULES = {"api": "api.server", "reaper": "reaper.main", "worker": "workers.main"}
+"""The processes of `up`, with the modules that their commands import."""
 
 _SETTINGS = (
     Column("SETTING", lambda setting: setting["name"]),

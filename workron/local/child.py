@@ -9,7 +9,9 @@ from typing import Final
 import structlog
 
 from workron.local.child_specs import ChildSpec
-from workron.local.processes import ended
+from workron.local.prepared import Prepared
+from workron.local.processes import Process, ended
+from workron.runtime import lifeline
 from workron.runtime.lifeline import Lifeline
 from workron.runtime.logs import STDERR
 from workron.runtime.signals import happens
@@ -22,30 +24,35 @@ log = structlog.get_logger()
 class Child:
     """A process in its own session that logs to our stderr and ends when we do."""
 
-    def __init__(self, spec: ChildSpec, lifeline: Lifeline) -> None:
+    def __init__(self, spec: ChildSpec, lifeline: Lifeline, prepared: Prepared | None = None) -> None:
         self.spec: Final = spec
         self._lifeline = lifeline
-        self._process: subprocess.Popen[bytes] | None = None
+        self._prepared = prepared
+        """Process for the first start."""
+        self._process: Process | None = None
         self._gone = asyncio.Event()
 
     async def live(self) -> int:
         """Start the process and wait until it ends; return its return code like `subprocess`."""
+        prepared, self._prepared = self._prepared, None
         try:
-            self._process = self._start()
+            self._process = prepared or self._spawn()
         except OSError as error:
             log.exception("process could not be spawned", child=self.spec.name, error=error.strerror)
             return -signal.SIGABRT
         self._gone.clear()
         log.debug("process started", child=self.spec.name, child_pid=self._process.pid)
+        if prepared:
+            await prepared.start(self.spec.env, self._lifeline.fds)
         await ended(self._process)
         code = self._process.wait()
         self._gone.set()
         return code
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 — argv comes from our own code
             self.spec.argv,
-            env={**self.spec.env, **self._lifeline.environment},
+            env={**self.spec.env, **lifeline.environment(self._lifeline.fds)},
             stdin=subprocess.DEVNULL,
             stdout=STDERR,
             pass_fds=self._lifeline.fds,

@@ -3,13 +3,26 @@
 import asyncio
 import os
 import signal
-import subprocess
-from typing import Final
+from typing import Final, Protocol
 
 _POLL_S: Final = 0.05
 
 
-async def ended(process: subprocess.Popen[bytes]) -> None:
+class Process(Protocol):
+    """What is used of a `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+
+async def ended(process: Process) -> None:
     """Wait until the process has ended. It is not reaped, so its pid and its group's are not reused."""
     if process.returncode is not None:
         return
@@ -28,7 +41,7 @@ async def ended(process: subprocess.Popen[bytes]) -> None:
         os.close(fd)
 
 
-async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+async def ended_within(process: Process, seconds: float) -> bool:
     """Return whether the process ends within that time."""
     try:
         async with asyncio.timeout(seconds):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from workron.local.announcement import Announcement
 from workron.local.child import Child
 from workron.local.child_specs import ChildSpec
 from workron.local.embedded import EmbeddedServer
+from workron.local.prepared import Prepared
 from workron.local.processes import how_it_ended
 from workron.runtime import logs
 from workron.runtime.lifeline import Lifeline
@@ -40,13 +41,18 @@ class SpecFactory(Protocol):
     def __call__(self, settings: Settings, api_key: str | None, *, embedded: bool) -> Sequence[ChildSpec]: ...
 
 
-def run(settings: Settings, specs: SpecFactory = child_specs.specs) -> int:
-    """Run `workron up` until a stop signal; return the exit code. Raises StartupError if nothing was started."""
+def run(
+    settings: Settings, specs: SpecFactory = child_specs.specs, prepared: Mapping[str, Prepared] | None = None
+) -> int:
+    """Run `workron up` until a stop signal; return the exit code. Raises StartupError if nothing was started.
+
+    `prepared` are processes for the first start of children, by name.
+    """
     logs.configure(settings, "up")
-    return asyncio.run(_up(settings, specs))
+    return asyncio.run(_up(settings, specs, prepared or {}))
 
 
-async def _up(settings: Settings, specs: SpecFactory) -> int:
+async def _up(settings: Settings, specs: SpecFactory, prepared: Mapping[str, Prepared]) -> int:
     """Take the exclusive resources, then start, keep and stop everything."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
@@ -65,7 +71,7 @@ async def _up(settings: Settings, specs: SpecFactory) -> int:
         settings = settings.model_copy(update={"data_dir": data_dir, "port": port, "redis": url})
         announcement = stack.enter_context(Announcement(settings, key, server))
         members = specs(settings, key.value if key else None, embedded=server is not None)
-        family = [Child(spec, lifeline) for spec in members]
+        family = [Child(spec, lifeline, prepared.get(spec.name)) for spec in members]
         return await Supervisor(family, server, stop, announcement).run()
 
 

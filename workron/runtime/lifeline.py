@@ -9,7 +9,7 @@ import fcntl
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +25,11 @@ def watch() -> None:
     for fd in fds:
         os.set_inheritable(fd, False)
     threading.Thread(target=_stop_at_end_of, args=(fds[0],), name="lifeline", daemon=True).start()
+
+
+def environment(fds: Iterable[int]) -> Mapping[str, str]:
+    """Return the variables with which a child finds the descriptors that it was given: those of `Lifeline.fds`."""
+    return {_VARIABLE: ",".join(map(str, fds))}
 
 
 def _stop_at_end_of(fd: int) -> None:
@@ -43,11 +48,6 @@ class Lifeline:
         """Whether children of an earlier parent were still stopping when this one started."""
         _lock(self._lock, fcntl.LOCK_SH)
         self.fds: Final = (self._read, self._lock, *held)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables for a child's environment; its `pass_fds` are `fds`."""
-        return {_VARIABLE: ",".join(map(str, self.fds))}
 
     def __enter__(self) -> Self:
         return self

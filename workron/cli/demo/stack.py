@@ -100,7 +100,7 @@ def _start(home: Path, family: Lifeline, log: IO[bytes]) -> subprocess.Popen[byt
     mine = {name: value for name, value in os.environ.items() if not name.upper().startswith("WORKRON_")}
     return subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-m", "workron.cli.demo.stack", str(home)],
-        env={**mine, "XDG_RUNTIME_DIR": str(home / "run"), **family.environment},
+        env={**mine, "XDG_RUNTIME_DIR": str(home / "run"), **lifeline.environment(family.fds)},
         cwd=home,  # there is no workron.toml
         stdin=subprocess.DEVNULL,
         stdout=log,
