@@ -36,7 +36,7 @@ class Fault(BaseModel):
 class Problem(BaseModel):
     """Why a request was rejected (RFC 9457)."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     type: Annotated[str, Field(json_schema_extra={"enum": [kind.type for kind in problems.KINDS]})]
     title: str

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
-import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -21,12 +20,11 @@ from workron.errors import StartupError
 from workron.local import instances
 from workron.local.addresses import http_url
 from workron.runtime import gc_tuning, lifeline, logs
+from workron.runtime.logger import log
 from workron.runtime.outage import outlast
 from workron.runtime.signals import StopSignals
 from workron.settings import Settings
 from workron.store import Store
-
-log = structlog.get_logger()
 
 GRACE_S: Final = 8
 """Time for open requests when the server stops: less than the 10 s of `docker stop`."""

@@ -24,12 +24,13 @@ from workron.store import Store
 JOBS: Final = 20_000
 _TOP: Final = 25
 _LAYERS: Final = (
+    ("logging", "/workron/runtime/log"),
+    ("logging", "/workron/runtime/log"),
     ("our Lua callers and store", "/workron/"),
     ("our worker", "/workers/"),
     ("the bench", "/bench/"),
     ("redis-py", "/redis/"),
     ("asyncio", "/asyncio/"),
-    ("logging", "/structlog/"),
 )
 
 

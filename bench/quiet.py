@@ -2,10 +2,8 @@
 
 import logging
 
-import structlog
+from workron.runtime import logger
 
 
 def quiet() -> None:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING), cache_logger_on_first_use=True
-    )
+    logger.send(logging.WARNING)

@@ -12,6 +12,8 @@ from bench.results import Figure, Results, number
 PEER_NAMES = tuple(peer.name for peer in PEERS)
 PYTHON_PEERS = tuple(peer.name for peer in PEERS if not peer.node)
 CALL_CPU = "CPU time of a call of the command line, as a multiple of `python -c pass`"
+UP_CPU = "CPU time of `workron up` until a first job is done, as a multiple of the imports"
+UP_WALL = "time of `workron up` until a first job is done, as a multiple of the imports"
 _HTTP = "workron over HTTP"
 _US = OURS.name
 
@@ -72,6 +74,8 @@ def targets(results: Results) -> list[Target]:
         at_most("`workron --help`", 0.2, results.get("workron --help", _US), " s"),
         *_starts(results),
         at_most("`workron up` to the first job done", 1.5, results.get("up to first job done", _US), " s"),
+        at_most("the same, relative to the import of its libraries", 1.8, results.get(UP_WALL, _US), " ×"),
+        at_most("the same, CPU time of all processes", 2, results.get(UP_CPU, _US), " ×"),
         at_most("pages and counts at a million finished", 20, _largest(results, "page of 50 of a million"), " ms"),
     ]
 

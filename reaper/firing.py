@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-import structlog
-
 from workron.durations import to_ms
 from workron.errors import (
     Conflict,
@@ -21,6 +19,7 @@ from workron.errors import (
     StoreBroken,
     StoreFull,
 )
+from workron.runtime.logger import log
 from workron.schedules.models import Schedule, Work
 from workron.schedules.plan import LATE_MS, Kind, Step, plan
 from workron.specs.schedule import expand
@@ -34,8 +33,6 @@ STEPS: Final = 50
 """Maximum of steps per schedule and pass, so that others get their turn."""
 _LARGE: Final = 100
 _LONGEST_REASON: Final = 500
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

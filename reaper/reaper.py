@@ -12,14 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import structlog
-
 from reaper.firing import Fired, Firing
 from workron import ids
 from workron.doctor import Fault
 from workron.durations import to_seconds
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.runtime.async_tools import end
+from workron.runtime.logger import log
 from workron.runtime.outage import Outage
 from workron.runtime.signals import happens
 from workron.store import Store
@@ -31,8 +30,6 @@ MEASURE_EVERY_S: Final = 2.0
 SPOT_CHECK_EVERY_S: Final = 2.0
 MOST_TOLD: Final = 10_000
 """Maximum of remembered faults, which are logged only once until they are repaired."""
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 

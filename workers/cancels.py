@@ -4,19 +4,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from workers.attempt import Attempt
 from workers.executor import Executor
 from workers.refusals import Refusals
 from workers.source import JobSource
 from workron.errors import ApiRefuses, StoreUnavailable
+from workron.runtime.logger import log
 
 _AGAIN_S: Final = 1.0
 _MOST_KEPT: Final = 100
 """Maximum of remembered cancels of unknown attempts."""
-
-log = structlog.get_logger()
 
 
 class Cancels:

@@ -19,14 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from workers.shortage import Shortage
 from workron.durations import parse_duration, to_ms
 from workron.models import Outcome, Reason, user_json
 from workron.models.text import first_line, last_bytes
-
-log = structlog.get_logger()
+from workron.runtime.logger import log
 
 PREFIX: Final = "workron-notes-"
 CONTROL, RESULT, PARENTS = b"control", b"result", b"parents"

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from workers.outcome import refused
 from workers.refusals import Refusals, send_in_parts
 from workers.source import JobSource
@@ -14,9 +12,8 @@ from workers.stopping import Stopping
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.models import Claim, Claimed, ClaimRequest, Finished, Result, Verdict
 from workron.models.exchange import Exchanged
+from workron.runtime.logger import log
 from workron.runtime.outage import Outage
-
-log = structlog.get_logger()
 
 AGAIN_S: Final = 0.2
 _NOTHING: Final = Exchanged([], Claimed(), propagating=False)

@@ -13,15 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from workers.exits import Exits
 from workers.guardian import Held
 from workers.process import reap
 from workers.spawn import marked, take_over
 from workron.errors import StartupError
-
-log = structlog.get_logger()
+from workron.runtime.logger import log
 
 _PROGRAM: Final = Path(__file__).with_name("guardian.py")
 _PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from workers.executor import Executor
 from workers.guardian import boottime_s
 from workers.refusals import Refusals, send_in_parts
@@ -13,10 +11,9 @@ from workron.durations import to_seconds
 from workron.errors import ApiRefuses, CallRefused, StoreUnavailable
 from workron.models import Beat, WorkerInfo
 from workron.models.workers import Beats, Drain
+from workron.runtime.logger import log
 from workron.runtime.outage import Outage
 from workron.runtime.signals import happens
-
-log = structlog.get_logger()
 
 
 class Heartbeat:

@@ -3,11 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-import structlog
-
 from workron.errors import ApiRefuses, CallRefused
-
-log = structlog.get_logger()
+from workron.runtime.logger import log
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from structlog.typing import FilteringBoundLogger
-
 from workers.attempt import Attempt
 from workers.output_writer import OutputWriter
 from workron.models import Finished, Outcome, Result, Verdict
 from workron.models.exchange import MAX_RESULTS
+from workron.runtime.logger import Logger
 
 MAX_OUTPUT: Final = 1_000_000
 """Maximum size of output and results in one call."""
@@ -56,9 +55,7 @@ class Ended:
         return given_back
 
 
-def log_answers(
-    log: FilteringBoundLogger, batch: Sequence[Ending], results: Sequence[Result], answers: Sequence[Finished]
-) -> None:
+def log_answers(log: Logger, batch: Sequence[Ending], results: Sequence[Result], answers: Sequence[Finished]) -> None:
     """Log the outcome of each attempt, and the verdict on its reported result."""
     for (attempt, _), result, finished in zip(batch, results, answers, strict=True):
         claim, outcome = attempt.claim, result.outcome

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import structlog
-
-log = structlog.get_logger()
+from workron.runtime.logger import log
 
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
 _FIRST_PAUSE_S: Final = 1.0

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
 from workers.executor import Executor
+from workron.runtime.logger import Logger
 
 PATIENCE_S: Final = 15.0
 """How long after the timeout a stopping worker tries to deliver results while the store is unavailable."""
@@ -27,7 +26,7 @@ class Stopping:
         timeout_s: float,
         changed: Callable[[], None],
         idle: Callable[[], bool],
-        log: FilteringBoundLogger,
+        log: Logger,
     ) -> None:
         self.over: Final = asyncio.Event()
         """Set when no outstanding response is awaited any more."""

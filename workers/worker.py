@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from workers.attempt import Attempt
 from workers.cancels import Cancels
 from workers.claim_requests import Requests
@@ -33,6 +31,7 @@ from workron.models import Claim, Claimed, ClaimRequest, Outcome, Reason, Result
 from workron.models.exchange import MAX_RESULTS
 from workron.models.workers import Drain
 from workron.runtime.async_tools import end, first_end, unless
+from workron.runtime.logger import log
 from workron.runtime.outage import Outage
 from workron.settings import Settings
 
@@ -56,7 +55,7 @@ class Worker:
         self._identity = Identity(settings.worker_name, turns.names, settings.slots)
         self.id: Final = self._identity.id
         self.slots: Final = settings.slots
-        self._log = structlog.get_logger().bind(worker=self.id)
+        self._log = log.bind(worker=self.id)
         self._source = source
         self._executor = executor
         self._share: Final = min(max(self.slots // 2, FEW_SLOTS), MAX_RESULTS)

@@ -15,6 +15,9 @@ def main() -> None:
 
         print(f"workron {__version__}")
         return
+    from workron.runtime.gc_tuning import collect_less
+
+    collect_less()
     from workron.cli.app import app
 
     app(prog_name="workron")

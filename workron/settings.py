@@ -1,6 +1,6 @@
 """Settings: flags over `WORKRON_…` variables over `workron.toml` over defaults.
 
-Built once in a command of `workron/cli` and passed on; no other code reads the environment. Durations are seconds as
+Built once in a command of `workron/cli` and passed on; no other code reads them. Durations are seconds as
 float here, written by users as `0.1s`, `30s`, `5m`, `24h`, `7d` or plain seconds.
 """
 
@@ -8,17 +8,12 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from workron.durations import parse_duration
 
+PREFIX: Final = "WORKRON_"
+FILE: Final = "workron.toml"
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -34,10 +29,10 @@ def _not_empty(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 NamedPath = Annotated[Path, BeforeValidator(_not_empty)]
-Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+Names = Annotated[list[str], BeforeValidator(_split)]
 Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
 _QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
-QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], NoDecode, BeforeValidator(_split)]
+QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], BeforeValidator(_split)]
 
 
 def default_data_dir() -> Path:
@@ -46,12 +41,10 @@ def default_data_dir() -> Path:
     return Path(base).expanduser() / "workron"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings of all processes; each process uses the ones it needs."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="WORKRON_", toml_file="workron.toml", extra="forbid", validate_default=True
-    )
+    model_config = ConfigDict(extra="forbid", validate_default=True)
 
     redis: SecretStr | None = Field(
         None,
@@ -142,17 +135,6 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else json")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum log level")
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - given by pydantic-settings
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - given by pydantic-settings
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
     @property
     def heartbeat_s(self) -> float:
         return self.heartbeat or min(5.0, self.lease / 3)
@@ -167,3 +149,20 @@ class Settings(BaseSettings):
         if self.no_auth and self.host not in LOOPBACK:
             raise ValueError(f"no_auth is refused on {self.host}: everyone who reaches that address could run commands")
         return self
+
+
+def from_variables() -> dict[str, str]:
+    """Return the values of settings in the environment. The case of a variable's name does not matter."""
+    names = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+    variables = ((names.get(variable.upper()), value) for variable, value in os.environ.items())
+    return {name: value for name, value in variables if name is not None}
+
+
+def from_file() -> dict[str, Any]:
+    """Return what `workron.toml` in the current directory holds; raise OSError or ValueError if it is unreadable."""
+    path = Path(FILE)
+    if not path.is_file():
+        return {}
+    import tomllib
+
+    return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from api.auth.callers import Asked
 from api.store_outage import OutageWatch
 from workron.errors import StoreUnavailable
+from workron.runtime.logger import log
 from workron.runtime.signals import happens
 from workron.store.audit import MOST_AT_ONCE
 
 if TYPE_CHECKING:
     from workron.store import Store
-
-log = structlog.get_logger()
 
 _EVERY_S: Final = 0.25
 _AGAIN_S: Final = 1.0

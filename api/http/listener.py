@@ -7,12 +7,9 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-import structlog
-
 from api import problems
 from workron.errors import StoreUnavailable
-
-log = structlog.get_logger()
+from workron.runtime.logger import log
 
 _SHORT: Final = (errno.EMFILE, errno.ENFILE)
 _QUIET_S: Final = 10.0

@@ -8,7 +8,6 @@ import time
 from functools import partial
 from typing import Final
 
-import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,9 +17,8 @@ from api.auth.callers import ASKED, MASTER, UNAUTHENTICATED, UNRESTRICTED, Asked
 from api.auth.keyring import Keyring
 from api.http.hosts import HostList, same_origin
 from workron.errors import StoreUnavailable
+from workron.runtime.logger import log
 from workron.settings import Settings
-
-log = structlog.get_logger()
 
 OPEN_PATHS: Final = frozenset({"/", "/docs", "/openapi.json", "/livez", "/readyz"})
 """Paths that need no key; none of them exposes jobs."""

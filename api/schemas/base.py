@@ -4,17 +4,18 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from workron.models import Status
+from workron.specs.documented import Documented
 from workron.times import rfc3339
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-class Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+class Answer(Documented):
+    """A document that a route returns."""
 
 
 def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -4,7 +4,7 @@ import base64
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, field_validator
 
 from workron.durations import to_ms
 from workron.errors import InvalidRequest, TooLarge
@@ -22,6 +22,7 @@ from workron.models import (
 )
 from workron.models.exchange import MAX_BEATS, MAX_RESULTS
 from workron.models.text import first_line, harmless, last_bytes
+from workron.specs.documented import Documented
 from workron.specs.fields import (
     ID_PATTERN,
     RFC3339,
@@ -278,7 +279,7 @@ class NewHeartbeats(Body):
     held: Annotated[list[Held], Field(max_length=MAX_BEATS * 20)] = Field(default_factory=list)
 
 
-class Resources(BaseModel):
+class Resources(Documented):
     """Resources of the worker's machine."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
@@ -287,10 +288,10 @@ class Resources(BaseModel):
     memory_mb: _Count | None = None
 
 
-class NewWorker(BaseModel):
+class NewWorker(Documented):
     """The registration of a worker. Unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     id: WorkerId
     exec_addr: _Short | None = None

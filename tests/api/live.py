@@ -18,7 +18,7 @@ from workron.runtime.signals import StopSignals
 
 KEY = "a-key-for-tests-only"
 AUTHORIZATION = {"authorization": f"Bearer {KEY}"}
-START = "import sys; from api.server import run; from workron.settings import Settings; sys.exit(run(Settings()))"
+START = "import sys; from api.server import run; from workron.cli.config import load; sys.exit(run(load({})))"
 """What `python -c` runs as an API process."""
 
 

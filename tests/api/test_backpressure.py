@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx2
 import pytest
-import structlog.testing
 
 from api import schemas
 from api.app import create_app
 from tests.api.live import AUTHORIZATION, START, environment
 from tests.builders import claim
+from tests.log_lines import captured
 from workron.settings import Settings
 from workron.store import Store
 
@@ -103,7 +103,7 @@ async def test_a_retry_is_not_refused_by_a_full_queue(client: httpx2.AsyncClient
 
 async def test_a_full_queue_is_no_outage(client: httpx2.AsyncClient) -> None:
     await limit(client, 0)
-    with structlog.testing.capture_logs() as logs:
+    with captured() as logs:
         assert (await client.post("/jobs", json=JOB)).status_code == 503
     assert logs == []
 

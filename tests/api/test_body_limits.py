@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-import structlog.testing
 
 from tests.api.live import AUTHORIZATION, Live
+from tests.log_lines import captured
 
 pytestmark = pytest.mark.parametrize("bench", ["fake"], indirect=True)
 
@@ -115,10 +115,10 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_no_other(liv
     body = json.dumps({"command": "x" * 1000}).encode()
     head = f"POST /jobs HTTP/1.1\r\nhost: localhost\r\nauthorization: {AUTHORIZATION['authorization']}\r\n"
     head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    with structlog.testing.capture_logs() as logs:
+    with captured() as logs:
         await _leave_in_the_middle(live, head.encode() + body[:500])
         assert await alive(live)
-    assert not [line for line in logs if line["log_level"] == "error"]
+    assert not [line for line in logs if line["level"] == "error"]
     assert len((await live.client.get("/jobs")).json()["data"]) == 1
 
 

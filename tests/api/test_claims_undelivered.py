@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from tests.api.live import outage_lines
 from tests.api.servers import Servers, hang_up
 from tests.conftest import WaitUntil
+from tests.log_lines import captured
 from tests.servers import Bench, start_server
 from workron.errors import StoreUnavailable
 from workron.local.valkey import server_binary
@@ -190,7 +190,7 @@ async def test_parked_claims_outlast_a_restart_of_redis(
     own = Servers(bench, folder)
     try:
         async with own.server() as server:
-            with structlog.testing.capture_logs() as logs:
+            with captured() as logs:
                 claiming = [server.claiming(f"w{number}", wait=40) for number in range(50)]
 
                 async def all_parked() -> bool:

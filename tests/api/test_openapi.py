@@ -136,6 +136,18 @@ def test_operations_of_queues_were_tagged_system() -> None:
     assert {name for name, tag in tags if tag == "system"} == {"livez", "readyz", "health"}
 
 
+def test_the_text_below_a_field_describes_it_in_the_document() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["Claim"]["properties"]["fence"]["description"].startswith("Grows with every claim;")
+    assert (
+        schemas["FailureReport"]["properties"]["error"]["description"]
+        == schemas["Report"]["properties"]["error"]["description"]
+    ), "a field of a base"
+    assert "description" in schemas["Report"]["properties"]["fence"]
+    assert "description" not in schemas["JobResult"]["properties"]["fence"], "a field that replaces that of a base"
+    assert "description" not in schemas["Claim"]["properties"]["attempt"]
+
+
 def test_operations_have_short_ids_of_their_own() -> None:
     assert [operation["operationId"] for operation in OPERATIONS] == [
         "submit_job",

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
-import structlog.testing
 
 from api.app import create_app
 from tests.api.every_route import JOB, every_route
 from tests.api.live import outage_lines
 from tests.cores import waited_s
+from tests.log_lines import captured
 from workron.redis.read_pool import TURNS
 from workron.settings import Settings
 from workron.store import Store
@@ -29,7 +29,7 @@ async def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
         transport = httpx2.ASGITransport(create_app(store, settings, None))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.post("/jobs", json=JOB)).status_code == 201
-            with structlog.testing.capture_logs() as logs:
+            with captured() as logs:
                 redis.process.kill()
                 redis.process.wait(10)
                 answers = await asyncio.gather(*(client.post("/jobs", json=JOB) for _ in range(5)))
@@ -96,7 +96,7 @@ async def test_every_route_answers_503_within_2_s_in_an_outage_of_two_lines(
 
             routes = list(every_route(app.openapi()))
             await client.post("/jobs", json=JOB)
-            with structlog.testing.capture_logs() as logs:
+            with captured() as logs:
                 back = freeze(redis) if how == "frozen" else kill(redis, tmp_path)
                 answered = await asyncio.gather(*(ask(*route) for route in routes))
                 assert set(answered) - {""} == ANSWERED_WITHOUT_REDIS
@@ -128,7 +128,7 @@ async def test_too_many_large_reads_were_an_outage(client: httpx2.AsyncClient, s
     turns = [store._pages.turn() for _ in range(TURNS)]
     for turn in turns:
         await turn.__aenter__()
-    with structlog.testing.capture_logs() as logs:
+    with captured() as logs:
         answer = await client.get("/jobs")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/too-many-reads")
     assert int(answer.headers["retry-after"]) >= 1

@@ -18,7 +18,7 @@ from workron.cli.app import app
 from workron.cli.command import Group
 from workron.cli.exits import MEANING, Exit
 
-SLOW = {"rich", "httpx2", "pydantic", "pydantic_settings", "redis", "fastapi", "structlog", "yaml"}
+SLOW = {"rich", "httpx2", "pydantic", "redis", "fastapi", "yaml"}
 LIMIT_S = 0.2
 
 

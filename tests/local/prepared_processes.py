@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import atexit
 import json
 import os
 import random
@@ -53,6 +54,7 @@ def main(folder: Path, scene: str) -> int:
     ids.new_id()  # what makes ids has a state from now on
     stray = (folder / "stray").open("w")
     os.set_inheritable(stray.fileno(), True)
+    atexit.register(lambda: (folder / f"left {os.getpid()}").touch())
     print("said once", end="")  # and not written yet
 
     def live(name: str) -> int:

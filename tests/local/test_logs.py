@@ -13,11 +13,10 @@ import pytest
 
 SETUP = """
 import logging, os, sys, warnings
-import structlog
 from workron.runtime import logs
+from workron.runtime.logger import log
 from workron.settings import Settings
 logs.configure(Settings(**{settings!r}), "worker")
-log = structlog.get_logger()
 """
 HOSTILE = [
     "line\nbreak",
@@ -125,6 +124,31 @@ def test_text_inside_an_exception_cannot_pass_for_a_line_of_the_log() -> None:
     first, *rest = through_a_pipe(code, log_format="console").rstrip("\n").split("\n")
     assert first.endswith("error   worker failed")
     assert all(line.startswith("    ") and line.isprintable() for line in rest)
+
+
+def test_a_logger_with_fields_adds_them_to_each_of_its_events() -> None:
+    code = """
+ours = log.bind(worker='w', level='its own')
+ours.info('a', job='J1')
+ours.info('b', worker='x')
+log.info('c')
+"""
+    first, second, third = as_json(code)
+    assert (first["event"], first["worker"], first["job"], first["level"]) == ("a", "w", "J1", "info")
+    assert second["worker"] == "x"
+    assert "worker" not in third
+
+
+def test_a_program_that_has_its_own_logging_gets_our_events_there() -> None:
+    code = """
+import logging
+from workron.runtime.logger import log
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level="DEBUG")
+log.debug("noise")
+log.warning("lease lost", job="J1", percent="100%d")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING workron lease lost job='J1' percent='100%d'\n"
 
 
 def test_the_level_decides_what_is_logged() -> None:

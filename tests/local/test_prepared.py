@@ -121,6 +121,9 @@ def test_without_orders_nothing_runs_and_nothing_is_left(tmp_path: Path, scene: 
     wait_for(lambda: not any(map(alive, ran.pids)), "their end")
     assert ran.done.stderr == b""
     assert not [name for name in NAMES if (tmp_path / name).exists()]
+    assert not [pid for pid in ran.pids if (tmp_path / f"left {pid}").exists()], (
+        "it ran what its parent does at its exit"
+    )
 
 
 def test_up_has_one_thread_and_no_descriptor_when_it_forks() -> None:

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from structlog.testing import capture_logs
 
 from api.app import create_app
 from api.auth.audit import AuditWriter
 from api.openapi import DocumentedApi
 from tests.api.live import AUTHORIZATION, KEY
+from tests.log_lines import captured
 from tests.security.conftest import Clients
 from tests.servers import Bench
 from workron.errors import StoreUnavailable
@@ -165,7 +165,7 @@ async def test_entries_wait_while_the_store_is_away_and_what_is_left_out_is_logg
         await note(entries, most)
 
     store.audit.append = sometimes  # type: ignore[method-assign]
-    with capture_logs() as logs:
+    with captured() as logs:
         jobs = [(await master.post("/jobs", json={"command": "true"})).json()["id"] for _ in range(5)]
         await wait_until(lambda: tries > 2)
         away = False
@@ -202,7 +202,7 @@ async def test_an_audit_log_that_cannot_be_written_holds_up_no_request_and_is_lo
     monkeypatch.setattr("api.auth.audit._EVERY_S", 0.01)
     monkeypatch.setattr("api.auth.audit._AGAIN_S", 0.01)
     await bench.client.set(bench.keys.audit, "not a stream")
-    with capture_logs() as logs:
+    with captured() as logs:
         for _ in range(20):
             assert (await master.post("/jobs", json={"command": "true"})).status_code == 201
         await wait_until(lambda: app.state.context.audit._refused)

@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 import httpx2
 import pytest
-import structlog.testing
 
 from api.http.middleware import OPEN_PATHS
 from api.openapi import DocumentedApi
 from tests.api.every_route import VALUES
 from tests.api.live import AUTHORIZATION, Live, running
+from tests.log_lines import captured
 from tests.security.conftest import Clients
 
 pytestmark = pytest.mark.parametrize("bench", ["fake"], indirect=True)
@@ -240,7 +240,7 @@ async def test_a_body_whose_length_can_be_read_in_two_ways_is_refused_and_nothin
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     head = f"POST /jobs HTTP/1.1\r\nhost: localhost\r\n{KEY_LINE}content-type: application/json\r\n{framing}\r\n\r\n"
-    with structlog.testing.capture_logs():
+    with captured():
         writer.write((head + SMUGGLED).encode())
         answers = await asyncio.wait_for(reader.read(), 10)  # to the end: it closes
     writer.close()

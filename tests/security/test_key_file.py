@@ -15,7 +15,7 @@ from workron.settings import Settings
 WATCHED = """
 import json, os, sys
 from workron.local import instances
-from workron.settings import Settings
+from workron.cli.config import load
 
 folder, seen, looking = sys.argv[1], set(), False
 
@@ -27,9 +27,10 @@ def look(event, _):
             seen.update((one.name, oct(one.stat(follow_symlinks=False).st_mode & 0o777)) for one in files)
         looking = False
 
+settings = load({})
 os.umask(int(sys.argv[2], 8))
 sys.addaudithook(look)
-instances.api_key(Settings())
+instances.api_key(settings)
 print(json.dumps(sorted(seen)))
 """
 """Makes a key, and before each thing that Python does with files it looks at what is there by then."""

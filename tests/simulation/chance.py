@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from random import Random
 from unittest import mock
 
-import structlog
 from fakeredis.commands_mixins import scripting_mixin
 
 from tests.simulation.timeline import EPOCH_S, Timeline
 from workron import ids
+from workron.runtime import logger
 
 
 def seeded(what: str) -> Random:
@@ -48,11 +48,11 @@ def chance_of(seed: int, timeline: Timeline) -> Iterator[None]:
 @contextmanager
 def quickly() -> Iterator[None]:
     """Leave out what only takes time: logs, and the look for global variables after each command of a script."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with mock.patch.object(scripting_mixin, "_check_for_lua_globals", _unchecked):
+    with (
+        logger.sent(logging.CRITICAL),
+        mock.patch.object(scripting_mixin, "_check_for_lua_globals", _unchecked),
+    ):
         yield
-    structlog.configure(**before)
 
 
 def _unchecked(*_: object) -> None:

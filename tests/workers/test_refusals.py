@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from tests.builders import new_job, submit
 from tests.conftest import WaitUntil
+from tests.log_lines import captured
 from tests.pretend_worker import claim_for
 from tests.scripted_source import Scripted, Until, working
 from tests.servers import Bench
@@ -153,7 +153,7 @@ async def test_a_worker_that_is_refused_as_a_whole_goes_on_trying(
     go = tmp_path / "go"
     until_go = f"until [ -e {go} ]; do sleep 0.05; done"
     source.claims(claim_for(until_go, fence=7), claim_for("echo two; sleep 60", fence=8))
-    with structlog.testing.capture_logs() as logs:
+    with captured() as logs:
         async with working(source, slots=2) as worker:
             await wait_until(lambda: worker.held)
             source.closed = error
@@ -235,7 +235,7 @@ async def test_a_job_that_writes_more_than_the_api_takes_ended_its_worker(
 async def test_a_setting_that_the_api_would_refuse_is_reported_before_the_worker_is_ready(
     small: Place, settings: dict[str, Any], said: str
 ) -> None:
-    with structlog.testing.capture_logs() as logs:
+    with captured() as logs:
         async with AsyncExitStack() as stack:
             source = await small.source(PATIENT, stack)
             stack.push_async_callback(source.aclose)

@@ -9,14 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 
 from workron.durations import format_duration, parse_duration
 from workron.errors import SettingsError
-from workron.settings import Settings
+from workron.settings import FILE, PREFIX, Settings, from_file, from_variables
 
-FILE: Final = str(Settings.model_config["toml_file"])
-_PREFIX: Final = Settings.model_config["env_prefix"]
 _NO_SETTINGS: Final = frozenset(
     {"URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE", "CONTROL", "RESULT", "PARENTS", "WORKFLOW_ID"}
     | {"TOKEN", "ARRAY_ID", "ARRAY_INDEX", "ARRAY_SIZE", "ARRAY_VALUE", "SCHEDULE", "SCHEDULED_AT"}
@@ -37,7 +34,7 @@ def load(flags: Mapping[str, Any]) -> Settings:
     """Return the settings in force; raise SettingsError with one line that has no secrets."""
     sources = Sources(flags)
     try:
-        return Settings(**flags)
+        return Settings.model_validate({**sources.file, **sources.variables, **flags})
     except ValidationError as error:
         raise SettingsError("; ".join(sources.explain(fault) for fault in error.errors())) from None
 
@@ -53,9 +50,9 @@ def explain(flags: Mapping[str, Any]) -> list[Setting]:
 def unknown_variables() -> list[str]:
     """Return warnings about variables that look like settings and are not."""
     settings = [name.upper() for name in Settings.model_fields]
-    variables = {name: name.upper().removeprefix(_PREFIX) for name in sorted(os.environ)}
+    variables = {name: name.upper().removeprefix(PREFIX) for name in sorted(os.environ)}
     return [
-        f"{name} is ignored: there is no such setting{_similar(rest, settings, _PREFIX)}"
+        f"{name} is ignored: there is no such setting{_similar(rest, settings, PREFIX)}"
         for name, rest in variables.items()
         if rest != name.upper() and rest not in settings and rest not in _NO_SETTINGS
     ]
@@ -71,16 +68,16 @@ class Sources:
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         self._flags = flags
-        self._variables = EnvSettingsSource(Settings)()
-        self._file = _read_file()
+        self.variables: Final = from_variables()
+        self.file: Final = _read_file()
 
     def origin(self, name: str) -> str:
         """Return the source of this setting's value."""
         if name in self._flags:
             return flag(name)
-        if name in self._variables:
-            return f"{_PREFIX}{name.upper()}"
-        return FILE if name in self._file else "default"
+        if name in self.variables:
+            return f"{PREFIX}{name.upper()}"
+        return FILE if name in self.file else "default"
 
     def explain(self, fault: ErrorDetails) -> str:
         """Return a readable message for a validation error."""
@@ -101,7 +98,7 @@ def flag(name: str) -> str:
 
 def _read_file() -> Mapping[str, Any]:
     try:
-        return TomlConfigSettingsSource(Settings)()
+        return from_file()
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{FILE} is not valid TOML: {error}") from None
     except UnicodeDecodeError as error:

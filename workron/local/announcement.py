@@ -7,16 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import structlog
-
 from workron.errors import StartupError
 from workron.local import instances
 from workron.local.addresses import http_url
 from workron.local.embedded import EmbeddedServer
 from workron.runtime import logs
+from workron.runtime.logger import log
 from workron.settings import Settings
-
-log = structlog.get_logger()
 
 
 class Announcement:

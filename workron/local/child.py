@@ -6,19 +6,16 @@ import signal
 import subprocess
 from typing import Final
 
-import structlog
-
 from workron.local.child_specs import ChildSpec
 from workron.local.prepared import Prepared
 from workron.local.processes import Process, ended
 from workron.runtime import lifeline
 from workron.runtime.lifeline import Lifeline
+from workron.runtime.logger import log
 from workron.runtime.logs import STDERR
 from workron.runtime.signals import happens
 
 _AT_ONCE_S: Final = 2.0
-
-log = structlog.get_logger()
 
 
 class Child:

@@ -24,11 +24,10 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
-import structlog
-
 from workron.errors import NoRoom, StartupError
 from workron.local import secure_files, valkey
 from workron.local.processes import ended, ended_within, how_it_ended
+from workron.runtime.logger import log
 
 _LONGEST_SOCKET_PATH: Final = 100
 _POLL_S: Final = 0.002
@@ -47,8 +46,6 @@ exec 3<&0 4>&1 </dev/null >/dev/null
 (exec 4>&-; read -r _ <&3; kill 0) &
 exec "$@" 3<&-
 """
-
-log = structlog.get_logger()
 
 
 class EmbeddedServer:

@@ -34,9 +34,9 @@ class Prepared:
         self._orders = orders
 
     async def start(self, environment: Mapping[str, str], fds: Sequence[int]) -> None:
-        """Send the process its environment and descriptors. If it has ended already, `wait` returns how."""
+        """Send the process its environment and descriptors. Without all of them it ends, and `wait` returns how."""
         data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environment.items())
-        with self._orders, suppress(BrokenPipeError, ConnectionResetError):
+        with self._orders, suppress(OSError):
             self._orders.setblocking(False)
             socket.send_fds(self._orders, [len(data).to_bytes(_LENGTH_BYTES, "big")], fds)
             await asyncio.get_running_loop().sock_sendall(self._orders, data)
@@ -93,7 +93,9 @@ def prepare(modules: Mapping[str, str], main: Callable[[str], int]) -> Iterator[
                 prepared.clear()
                 _separate(name, orders)
                 import_module(module)
-                raise SystemExit(main(name) if _receive(orders) else 0)
+                if not _receive(orders):
+                    os._exit(0)  # what `up` wants done at its exit is not for this process
+                raise SystemExit(main(name))
             orders.close()
             prepared[name] = forked
         yield prepared

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Protocol
 
-import structlog
 from pydantic import SecretStr
 
 from workron.errors import NoRoom, StartupError
@@ -20,6 +19,7 @@ from workron.local.prepared import Prepared
 from workron.local.processes import how_it_ended
 from workron.runtime import logs
 from workron.runtime.lifeline import Lifeline
+from workron.runtime.logger import log
 from workron.runtime.signals import StopSignals, happens
 from workron.settings import Settings
 
@@ -33,8 +33,6 @@ _STEADY_S: Final = 60.0
 _READY_POLL_S: Final = 0.03
 _STILL_WAITING_S: Final = 15.0
 _HOUSEKEEPING_S: Final = 60.0
-
-log = structlog.get_logger()
 
 
 class SpecFactory(Protocol):

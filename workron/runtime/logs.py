@@ -10,13 +10,13 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import structlog
-
+from workron.runtime import logger
+from workron.runtime.logger import Event, log
 from workron.settings import Settings
 
 STDERR: Final = 2
@@ -29,25 +29,14 @@ _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _COLOURS: Final = {"debug": _DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _LEADING: Final = ("timestamp", "level", "process", "pid", "event")
 
-Event = MutableMapping[str, Any]
 Render = Callable[[Mapping[str, Any]], str]
 
 
 def configure(settings: Settings, process: str) -> None:
     """Send the logs of this process and its libraries to stderr; every line has `process`."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            _Stamp(process),
-            structlog.processors.format_exc_info,
-            _Fit(renderer(settings), _line_limit()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Stderr,
-        cache_logger_on_first_use=True,
-    )
+    stamp, fit = _Stamp(process), _Fit(renderer(settings), _line_limit())
+    logger.send(level, lambda event: write(fit(stamp(event))))
     _route_stdlib(level)
 
 
@@ -118,7 +107,7 @@ class _Stamp:
     def __init__(self, process: str) -> None:
         self._process = process
 
-    def __call__(self, _logger: object, _method: str, event: Event) -> dict[str, Any]:
+    def __call__(self, event: Event) -> dict[str, Any]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         first = {
             "timestamp": f"{now}Z",
@@ -137,7 +126,7 @@ class _Fit:
         self._render = render
         self._limit = limit
 
-    def __call__(self, _logger: object, _method: str, event: Event) -> bytes:
+    def __call__(self, event: Event) -> bytes:
         while True:
             line = self._render(event).encode("utf-8", "backslashreplace") + b"\n"
             longest = max(event, key=lambda name: len(str(event[name])))
@@ -165,26 +154,17 @@ def write(text: bytes) -> None:
             text = text[os.write(STDERR, text) :]
 
 
-class _Stderr:
-    """The logger at the end of the chain: the same for all levels."""
-
-    def __init__(self, *_args: object) -> None:
-        self.debug = self.info = self.warning = self.error = self.critical = self.exception = self.log = write
-
-
-class _ToStructlog(logging.Handler):
-    """Forwards records of libraries (uvicorn, asyncio) to structlog."""
+class _ToOurs(logging.Handler):
+    """Forwards records of libraries (uvicorn, asyncio) to our logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger().log(
-            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
-        )
+        log.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
 def _route_stdlib(level: int) -> None:
     """Replace the handlers of the root logger: warnings and errors, at debug level more."""
     root = logging.getLogger()
-    root.handlers = [_ToStructlog()]
+    root.handlers = [_ToOurs()]
     root.setLevel(logging.INFO if level <= logging.DEBUG else max(level, logging.WARNING))
     for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "uvicorn"]:
         logger = logging.getLogger(name)

@@ -5,12 +5,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-import structlog
-
 from workron.errors import ApiAway, StoreBroken, StoreUnavailable
+from workron.runtime.logger import log
 from workron.runtime.signals import happens
-
-log = structlog.get_logger()
 
 _T = TypeVar("_T")
 _ENDS: Final = {

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,6 +16,7 @@ from pydantic import (
 
 from workron.durations import parse_duration
 from workron.models.job_fields import MIB, NAME_PATTERN, NO_NUL, QUEUE_PATTERN
+from workron.specs.documented import Documented
 
 ID_PATTERN: Final = r"^[0-9A-Za-z]{22}$"
 _ENV_NAME: Final = r"^[^=\x00]+$"
@@ -88,8 +88,8 @@ SomeSeconds = Annotated[
 ]
 
 
-class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+class Body(Documented):
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 def fits(texts: Iterable[str]) -> None:

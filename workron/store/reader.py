@@ -7,8 +7,6 @@ the running ones, states of parents) takes another round trip.
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, Final
 
-import structlog
-
 from workron.errors import NotFound
 from workron.models import DEFAULT_QUEUE, EDGES_SHOWN, Job, OnFailure, QueuePage, QueueState, Status, Stopped, Workflow
 from workron.models.workers import WorkerPage, WorkerState, WorkerStatus
@@ -16,11 +14,10 @@ from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.lane import Command
 from workron.redis.scripts import Scripts
+from workron.runtime.logger import log
 from workron.store import decode
 from workron.store.decode import Row
 from workron.times import redis_ms
-
-log = structlog.get_logger()
 
 SHARED: Final = (
     "command", "argv", "name", "tags", "metadata", "max_attempts", "retry", "timeout_ms", "env", "cwd", "created_at",

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
-import structlog
 
 from workron import ids
 from workron.errors import InvalidRequest, NotFound, StoreBroken, StoreUnavailable
@@ -14,6 +13,7 @@ from workron.redis.connection import Connection
 from workron.redis.keys import Keys
 from workron.redis.read_pool import Reads
 from workron.redis.scripts import Arg, Scripts, UnknownReply
+from workron.runtime.logger import log
 from workron.schedules.models import (
     SHOWN_RUNS,
     CatchUp,
@@ -38,8 +38,6 @@ _LISTED: Final = (
 _TRIES: Final = 10
 _WRONG_CLOCK_MS: Final = 86_400_000
 """A processed occurrence this far in the future shows that a clock was wrong: it is ignored."""
-
-log = structlog.get_logger()
 
 Check = Callable[[Schedule], None]
 

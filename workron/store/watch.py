@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import structlog
-
 from workron.durations import to_ms
 from workron.errors import StoreUnavailable
 from workron.redis.connection import BLOCK_S, Connection
 from workron.redis.keys import Keys
 from workron.runtime.async_tools import end
+from workron.runtime.logger import log
 from workron.runtime.signals import happens
 
 RECHECK_S: Final = 5.0
 """Waiters check again after this time without an event: the stream is capped, a very late reader may miss one."""
-
-log = structlog.get_logger()
 
 
 class Watch:
