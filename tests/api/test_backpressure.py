@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,10 @@ async def test_a_limit_that_one_server_was_started_with_holds_for_all(
     try:
         settings = Settings(data_dir=tmp_path, redis=redis.url)
         async with Store.connect(settings) as store:
-            transport = httpx2.ASGITransport(create_app(store, settings, None))
+            app = create_app(store, settings, None)
             async with (
-                httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
+                aclosing(app.state.context),
+                httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client,
                 httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=AUTHORIZATION) as started,
             ):
                 await wait_until(lambda: _answers(started))
