@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -55,9 +54,6 @@ class Executor:
         self.suspects: Final = PoisonJobs(self._attempts)
 
     async def __aenter__(self) -> Self:
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-            # Inherited from a parent that ignores its children: the exit codes of ours would be thrown away.
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._exits = Exits()
         self._launcher = Launcher(self._exits, self.halted)
         self._shared = self._surroundings()

@@ -6,10 +6,13 @@ import resource
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any, BinaryIO, Final, NamedTuple
 
-_DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores them, programs do not expect that."""
+from workron.runtime.signals import take_defaults
+
+_IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+"""Both ways to start a program reset them."""
 
 
 class Program(NamedTuple):
@@ -29,7 +32,7 @@ def spawn(program: Program, stdin: int, stdout: int) -> int:
     """Start the program and return its pid; `stdout` also gets stderr. Raise OSError or ValueError if that fails.
 
     Both have numbers above 2, even in a process without standard files: its event loop opened three before them.
-    All files that are not close-on-exec are passed on: see `keep_to_oneself`.
+    Files that are not close-on-exec, ignored signals and blocked ones are passed on: see `keep_to_oneself`.
     """
     with marked(program.mark):
         if program.cwd is not None or b"/" not in program.executable:
@@ -67,7 +70,7 @@ def _spawn(program: Program, stdin: int, stdout: int) -> int:
             (os.POSIX_SPAWN_DUP2, stdout, 2),
         ),
         setsid=True,
-        setsigdef=_DEFAULT_SIGNALS,
+        setsigdef=_IGNORED_BY_PYTHON,
     )
 
 
@@ -93,7 +96,13 @@ def take_over(popen: "subprocess.Popen[Any]") -> int:
 
 
 def keep_to_oneself() -> None:
-    """Make all inherited files of this process close-on-exec; files opened by Python already are."""
+    """Pass nothing that this process inherited on to the programs that it starts: no files, no state of signals."""
+    _keep_files()
+    _keep_signals()
+
+
+def _keep_files() -> None:
+    """Make all inherited files close-on-exec; files opened by Python already are."""
     try:
         files = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # not mounted
@@ -102,6 +111,21 @@ def keep_to_oneself() -> None:
         if file > 2:
             with contextlib.suppress(OSError):  # not open, or not any more: the listing's own
                 os.set_inheritable(file, False)
+
+
+def _keep_signals() -> None:
+    """Unblock all signals, and catch those that were ignored: unlike an ignored signal, a caught one is reset by exec.
+
+    A shell ignores HUP for `nohup` and INT for its background jobs, and service managers may block or ignore others.
+    """
+    take_defaults()
+    for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _ignore)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Catch a signal without any effect."""
 
 
 @contextlib.contextmanager

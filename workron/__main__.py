@@ -1,5 +1,7 @@
 """The `workron` command."""
 
+# Not `signal`: in the milliseconds of its import, Ctrl-C would be a traceback.
+import _signal  # type: ignore[import-not-found] # built in, without a stub
 import io
 import os
 import sys
@@ -7,6 +9,7 @@ import sys
 
 def main() -> None:
     """Run the command line and exit."""
+    _end_quietly_at_interrupts()
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -15,12 +18,22 @@ def main() -> None:
 
         print(f"workron {__version__}")
         return
+    if os.getpid() == 1:
+        from workron.runtime.first_process import divide
+
+        divide()
     from workron.runtime.gc_tuning import collect_less
 
     collect_less()
     from workron.cli.app import app
 
     app(prog_name="workron")
+
+
+def _end_quietly_at_interrupts() -> None:
+    """Let Ctrl-C end the process without a traceback, until a command catches it."""
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _open_closed_streams() -> None:

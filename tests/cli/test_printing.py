@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
 
@@ -229,3 +230,11 @@ def test_a_closed_standard_stream_is_an_empty_one(scripted: CommandLine, api: Sc
         done = subprocess.run(["sh", "-c", script], capture_output=True, env=scripted.env, cwd=scripted.cwd, timeout=60)
 
         assert (done.returncode, done.stdout, done.stderr) == (code, b"", b""), words
+
+
+def test_a_notice_comes_after_the_output_before_it_in_a_shared_file() -> None:
+    script = "from workron.cli.exits import notice; print('x' * 9000); notice('that was all')"
+
+    shared = subprocess.check_output([sys.executable, "-c", script], stderr=subprocess.STDOUT, timeout=60)
+
+    assert shared.decode() == "x" * 9000 + "\nworkron: that was all\n"

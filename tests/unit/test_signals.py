@@ -16,3 +16,13 @@ async def test_a_signal_counts_before_the_event_loop_gets_to_it() -> None:
         assert await happens(signals.stopping, within_s=5)
         assert not signals.now.is_set()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_a_stop_signal_that_the_parent_has_blocked_stops_nevertheless() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await happens(signals.stopping, within_s=10)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

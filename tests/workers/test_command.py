@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,40 @@ async def test_signals_that_python_ignores_end_it_as_usual(executor: Executor, c
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         outcome, _ = await run(executor, f"kill -{number} $$", cwd=cwd)
         assert outcome.signal == number
+
+
+@pytest.fixture
+def hostile_parent() -> Iterator[None]:
+    """The state of signals that a worker could inherit at worst: all are ignored and blocked."""
+    numbers = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    mask = signal.pthread_sigmask(signal.SIG_SETMASK, numbers)
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+SHOW_SIGNALS = "exec grep -E '^Sig(Blk|Ign)' /proc/self/status"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": SHOW_SIGNALS},
+        {"command": SHOW_SIGNALS, "cwd": "/"},
+        {"command": SHOW_SIGNALS + " #" * 100_000},
+        {"argv": ("grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")},
+        {"argv": ("/bin/grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status")},
+    ],
+)
+@pytest.mark.usefixtures("hostile_parent")
+async def test_no_signal_is_ignored_or_blocked_whatever_the_worker_inherited(fields: dict[str, Any]) -> None:
+    async with Executor(kill_grace_s=1) as executor:
+        outcome, output = await run(executor, **fields)
+    known = sum(1 << number - 1 for number in signal.valid_signals())  # the C library ignores two of its own
+    masks = [int(line.split()[1], 16) & known for line in output.decode().splitlines()]
+    assert (outcome.exit_code, masks) == (0, [0, 0])
 
 
 async def test_it_leads_a_session_and_group_of_its_own(executor: Executor) -> None:

@@ -1,6 +1,7 @@
 """Behaviour of all commands: integers are exit codes, errors are one line, help ends with examples."""
 
 import errno
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -126,12 +127,14 @@ def options(*decorators: Decorator) -> Decorator:
 
 def guarded(call: Callable[..., Any], *args: Any) -> int:
     """Run a command's function and return the exit code; print an error in one line."""
+    before = _let_interrupts_raise()
     try:
         code = call(*args)
         sys.stdout.flush()
     except WorkronError as error:
         return complain(error)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, before)
         return Exit.INTERRUPTED
     except BrokenPipeError:
         silence(sys.stdout.fileno())
@@ -142,4 +145,14 @@ def guarded(call: Callable[..., Any], *args: Any) -> int:
         silence(sys.stdout.fileno())
         notice("can't write the output: no space left")
         return Exit.UNEXPECTED
+    finally:
+        signal.signal(signal.SIGINT, before)
     return code or Exit.OK
+
+
+def _let_interrupts_raise() -> Any:
+    """Let Ctrl-C raise KeyboardInterrupt, unless the parent has it ignored; return the handler before."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return before

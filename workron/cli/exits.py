@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from enum import IntEnum
 
 from workron.cli.text import printable
@@ -100,7 +101,9 @@ def code_of(error: WorkronError) -> Exit:
 
 
 def notice(message: str) -> None:
-    """Print a notice on stderr; never fail."""
+    """Print a notice on stderr, after all that stdout has: they may be one file. Never fail."""
+    with suppress(OSError):  # it is reported at the end
+        sys.stdout.flush()
     try:
         print(f"workron: {printable(message)}", file=sys.stderr, flush=True)
     except OSError:

@@ -39,6 +39,7 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        take_defaults()
         # Not the loop's own handlers: those run when all that was ready before has run.
         self._before = {number: signal.signal(number, self._interrupt) for number in self._numbers}
         return self
@@ -52,6 +53,16 @@ class StopSignals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+def take_defaults() -> None:
+    """Undo what a parent may have done to our signals: a blocked one would never arrive.
+
+    With an ignored SIGCHLD, the exit codes of our children would be thrown away.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 async def happens(event: asyncio.Event, *, within_s: float) -> bool:
