@@ -221,13 +221,15 @@ async def main():
 asyncio.run(main())
 """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", script), cwd=Path(__file__).parents[1], stdout=subprocess.PIPE
+        *(sys.executable, "-c", script),
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    output, _ = await process.communicate()
-    first, *ends = output.decode().splitlines()
-    assert "resources exhausted" in first
-    assert "the command can't be started: Resource temporarily unavailable" in first
-    assert ends == ["to be given back: True"] * 2
+    ends, log = await process.communicate()
+    assert b"resources exhausted" in log
+    assert b"the command can't be started: Resource temporarily unavailable" in log
+    assert ends.splitlines() == [b"to be given back: True"] * 2
 
 
 async def test_running_out_of_descriptors_at_any_point_blames_no_job_and_leaks_none(executor: Executor) -> None:
