@@ -171,15 +171,16 @@ class Book:
 
     def _plan(self, schedule: Schedule) -> tuple[str, int, int, int]:
         """What is to be done with what is due: `start` or `missed`, the last of those meant, how many, what follows."""
-        due, line = [schedule.next or 0], schedule.said.line
-        if schedule.said.catch_up is CatchUp.ALL:
-            return "start", due[0], 1, line.after(due[0])
-        while (following := line.after(due[-1])) <= self.now and len(due) <= PASSED_OVER:
-            due.append(following)
-        if len(due) > 1:
-            return "missed", due[-2], len(due) - 1, due[-1]
-        late = schedule.said.catch_up is CatchUp.NONE and self.now - due[0] > MINUTE
-        return "missed" if late else "start", due[0], 1, following
+        first, line = schedule.next or 0, schedule.said.line
+        at, following, missed = [first], line.after(first), 0
+        while missed < PASSED_OVER and self._is_skipped(schedule.said.catch_up, at[-1], following):
+            at, following, missed = [*at, following], line.after(following), missed + 1
+        return ("missed", at[-2], missed, at[-1]) if missed else ("start", first, 1, following)
+
+    def _is_skipped(self, catch_up: CatchUp, at: int, following: int) -> bool:
+        if catch_up is CatchUp.LAST:
+            return self.now - following > MINUTE
+        return catch_up is CatchUp.NONE and self.now - at > MINUTE
 
     def _start(self, asked: Asked, planned: bool) -> tuple[Any, ...]:
         """Store the jobs of an occurrence, and move its schedule on; neither if it is not as it was seen."""

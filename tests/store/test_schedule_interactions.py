@@ -71,10 +71,10 @@ async def test_leases_are_checked_while_weeks_of_missed_minutes_are_counted(
         return plan(*of)
 
     monkeypatch.setattr(firing, "plan", watched)
-    assert await fire(store) == 1
+    assert await fire(store) in (2, 3)  # the last missed one, the one in time, and a minute may begin meanwhile
     assert beside[0]
     counts = (await store.schedules.get("often")).counts
-    assert counts[MISSED] in range(960, 1021)
+    assert counts[MISSED] in range(959, 1020)
 
 
 async def test_a_workflow_that_another_reaper_gives_up_while_it_is_staged_is_no_outage_and_fires_with_the_next_pass(

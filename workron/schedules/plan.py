@@ -41,17 +41,24 @@ def plan(schedule: Schedule, now_ms: int) -> Step | None:
     if schedule.definition.paused or first is None or first > now_ms:
         return None
     times = times_of(schedule)
+    last, missed = first, 0
+    at: int | None = first
     following = times.after(first)
-    if schedule.definition.catch_up is CatchUp.ALL:
-        return Step(Kind.NEXT, first, first, following)
-    passed = [first]
-    while following is not None and following <= now_ms and len(passed) <= STEP:
-        passed.append(following)
-        following = times.after(following)
-    if len(passed) > 1:  # all but the newest, with which the next step begins
-        return Step(Kind.NEXT, first, passed[-2], passed[-1], missed=len(passed) - 1)
-    late = schedule.definition.catch_up is CatchUp.NONE and now_ms - first > LATE_MS
-    return Step(Kind.NEXT, first, first, following, missed=1 if late else 0)
+    while at is not None and missed < STEP and _is_skipped(schedule, at, following, now_ms):
+        last, missed = at, missed + 1
+        at, following = following, times.after(following) if following is not None else None
+    return Step(Kind.NEXT, first, last, at if missed else following, missed)
+
+
+def _is_skipped(schedule: Schedule, at: int, following: int | None, now_ms: int) -> bool:
+    """Return whether an occurrence is missed and not to be started."""
+    match schedule.definition.catch_up:
+        case CatchUp.NONE:
+            return now_ms - at > LATE_MS
+        case CatchUp.LAST:  # unless the one after it is in time, or yet to come
+            return following is not None and now_ms - following > LATE_MS
+        case CatchUp.ALL:
+            return False
 
 
 def times_of(schedule: Schedule) -> Times:

@@ -32,6 +32,8 @@ _ALLOWED: Final = (
     "five fields: minute 0-59, hour 0-23, day of month 1-31 or L, month 1-12 or JAN-DEC, day of week 0-7 or SUN-SAT; "
     "each * or numbers, with lists 1,2, ranges 1-5 and steps */10; or @hourly, @daily, @weekly, @monthly, @yearly"
 )
+_FIELDS: Final = ("minute", "hour", "day of month", "month", "day of week")
+_WALL: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - a time on a wall
 _AROUND: Final = timedelta(hours=26)
 """No zone has ever changed its clock by more than a day."""
 _STEP: Final = timedelta(hours=1)
@@ -77,15 +79,25 @@ def _zone(name: str) -> ZoneInfo:
 def fields(cron: str) -> str:
     """Return the five fields of an expression; raise InvalidRequest, which explains what is allowed."""
     parts = _ALIASES.get(cron.strip().lower(), cron).split()
-    if len(parts) != 5:
+    if len(parts) != len(_FIELDS):
         raise _not_cron(cron, f"it has {counted(len(parts), 'field')}")
+    for index, (name, part) in enumerate(zip(_FIELDS, parts, strict=True)):
+        alone = ["*"] * len(_FIELDS)
+        alone[index] = part
+        try:
+            CronSim(" ".join(alone), _WALL)
+        except (CronSimError, ValueError, AssertionError):
+            raise _not_cron(cron, f"bad {name} {part!r}") from None
     try:
-        next(CronSim(" ".join(parts), datetime(2000, 1, 1)))  # noqa: DTZ001 - a time on a wall
-    except (CronSimError, ValueError, AssertionError) as error:
-        raise _not_cron(cron, str(error).lower() or "bad field") from None
-    except (StopIteration, OverflowError):
-        raise InvalidRequest(f"never comes: {cron!r} names a day that no month has", field="cron") from None
+        next(CronSim(" ".join(parts), _WALL))
+    except (CronSimError, StopIteration, OverflowError):
+        raise InvalidRequest(f"never comes: {cron!r} names a day that its months never have", field="cron") from None
     return " ".join(parts)
+
+
+def parse(cron: str) -> CronSim:
+    """Return the parsed fields of an expression."""
+    return CronSim(fields(cron), _WALL)
 
 
 def _not_cron(cron: str, what: str) -> InvalidRequest:
@@ -94,7 +106,8 @@ def _not_cron(cron: str, what: str) -> InvalidRequest:
 
 def usual_dst(cron: str) -> Dst:
     """Return the default: a schedule for every hour also runs in the repeated one."""
-    return Dst.TWICE if fields(cron).split()[1].startswith("*") else Dst.ONCE
+    parsed = parse(cron)
+    return Dst.TWICE if parsed.parts[2].startswith("*") or len(parsed.hours) == 24 else Dst.ONCE
 
 
 class Times:

@@ -50,7 +50,7 @@ class NewSchedule(Body):
     """Which occurrences to start that were missed by more than a minute, when Redis or all reapers were unavailable."""
     dst: Dst | None = None
     """Times that a clock change skips or repeats: `once` starts each once, `skip` omits the skipped ones,
-    `twice` starts the repeated ones twice. By default `twice` if the hour is `*`, otherwise `once`."""
+    `twice` starts the repeated ones twice. By default `twice` if the hour is `*` or all hours, otherwise `once`."""
     paused: bool | None = None
     """Left out, it stays unchanged; a new schedule is not paused."""
 
