@@ -12,6 +12,8 @@ from tests.model.state import Job, Policy, Queue
 
 Held = tuple[str, int]
 INBOX_MS = 600_000
+ANSWERED_MS = 3_600_000
+"""How long a request that got claims is known; another one is known for two leases."""
 
 
 @dataclass
@@ -89,17 +91,17 @@ class Parking(Steering):
             claims.append((job.id, self.fence, job.attempts))
             if alone:
                 break
-        lease = 2 * self.policy.lease_ms
         if claims:
-            self.requests[worker] = Request(request, inbox, self.now + lease, [claim[:2] for claim in claims])
+            self.requests[worker] = Request(request, inbox, self.now + ANSWERED_MS, [claim[:2] for claim in claims])
         elif park_ms:
             spot = Spot(queues, self.now + park_ms)
-            self.requests[worker] = Request(request, inbox, self.now + max(lease, park_ms), parked=spot)
+            until = self.now + max(2 * self.policy.lease_ms, park_ms)
+            self.requests[worker] = Request(request, inbox, until, parked=spot)
         self._settle()
         return claims
 
     def _lease_anew(self, request: Request) -> list[tuple[str, int, int]]:
-        request.until = self.now + 2 * self.policy.lease_ms
+        request.until = self.now + ANSWERED_MS
         claims = []
         for job, fence in self._running(request.held):
             if job.cancel_requested_at is job.expired_at is None:
@@ -116,7 +118,7 @@ class Parking(Steering):
         """Take a request back, with what it has got."""
         for job, fence in self._running(last.held):
             self._give_back(job, fence)
-        last.held, last.parked = [], None
+        last.held, last.parked, last.until = [], None, self.now + 2 * self.policy.lease_ms
         self.told.pop(worker, None)
         self._settle()
 

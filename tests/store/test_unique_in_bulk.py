@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.builders import after, claim, jobs, new_job, submit
 from tests.servers import Bench
 from tests.unique_keys import holder, unique
 from workron.errors import UniqueConflict, UnknownDependency
-from workron.models import Idempotency, JobFilter, Status
+from workron.models import Concurrency, Idempotency, JobFilter, Status
 from workron.store import Store
 from workron.store.encode import MAX_EDGES
 
@@ -49,6 +50,21 @@ async def test_in_bulk_the_last_of_the_jobs_that_replace_each_other_is_left(stor
     assert [job.status for job in await store.jobs([job.id for job in new]) if job] == [
         *(Status.CANCELLED, Status.CANCELLED, Status.PENDING)
     ]
+
+
+@pytest.mark.parametrize(("most", "fields"), [(400, {}), (100, {"concurrency": Concurrency("c", 1)})])
+async def test_a_submission_of_one_call_replaces_a_holder_and_a_larger_one_is_refused(
+    store: Store, most: int, fields: dict[str, Any]
+) -> None:
+    """docs/jobs.md names these numbers."""
+    (first,) = await submit(store, new_job(unique=unique()))
+    for number in (most + 1, most):
+        assert (await store.job(first)).status is Status.PENDING
+        new = jobs(number, **fields)
+        new[0].unique = unique("replace")
+        with pytest.raises(UniqueConflict, match=first) if number > most else nullcontext():
+            await store.submit(new)
+    assert (await store.job(first)).status is Status.CANCELLED
 
 
 async def test_a_job_that_was_skipped_from_the_beginning_was_cancelled_by_the_one_that_replaced_it(
