@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from workron.durations import parse_duration
+from workron.errors import SettingsError
 
 PREFIX: Final = "WORKRON_"
 FILE: Final = "workron.toml"
@@ -35,10 +36,27 @@ _QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
 QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], BeforeValidator(_split)]
 
 
-def default_data_dir() -> Path:
-    """Return `$XDG_DATA_HOME/workron`, by default `~/.local/share/workron`."""
-    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "workron"
+def default_data_dir() -> Path | None:
+    """Return `$XDG_DATA_HOME/workron`, by default `~/.local/share/workron`; None for a user without a home.
+
+    A relative path names a different directory in each working directory: it is ignored, as XDG requires.
+    """
+    base = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if base.is_absolute():
+        return base / "workron"
+    home = Path(os.environ.get("HOME", ""))
+    if not home.is_absolute():
+        home = Path(_home_of_user())
+    return home / ".local/share/workron" if home.is_absolute() else None
+
+
+def _home_of_user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # such as a container that runs as any uid
+        return ""
 
 
 class Settings(BaseModel):
@@ -89,7 +107,7 @@ class Settings(BaseModel):
         description="share of Redis' maxmemory beyond which new jobs and output are rejected; set it for all reapers",
     )
 
-    data_dir: NamedPath = Field(
+    data_dir: NamedPath | None = Field(
         default_factory=default_data_dir, description="directory of the embedded server's data and the key file"
     )
 
@@ -134,6 +152,20 @@ class Settings(BaseModel):
 
     log_format: Literal["auto", "console", "json"] = Field("auto", description="auto: console on a terminal, else json")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum log level")
+
+    @property
+    def home(self) -> Path:
+        """The data directory, for a process that needs one."""
+        if self.data_dir is None:
+            raise SettingsError(
+                "this user has no home directory for the data: name a directory with --data-dir or WORKRON_DATA_DIR"
+            )
+        try:
+            return self.data_dir.absolute()
+        except FileNotFoundError:
+            raise SettingsError(
+                f"the current directory no longer exists, and data_dir {self.data_dir} is relative to it"
+            ) from None
 
     @property
     def heartbeat_s(self) -> float:

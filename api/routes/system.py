@@ -118,8 +118,9 @@ def _require_free_disk(context: Context) -> None:
     url = context.settings.redis
     if url is not None and not url.get_secret_value().startswith("unix:"):
         return
-    if not context.settings.data_dir.exists():
+    data_dir = context.settings.data_dir
+    if data_dir is None or not data_dir.exists():
         return
-    disk = shutil.disk_usage(context.settings.data_dir)
+    disk = shutil.disk_usage(data_dir)
     if disk.free < min(disk.total // 10, _LEAST_FREE):
         raise StoreFull(f"only {disk.free // 1024**2:,} MiB are free on the store's disk")

@@ -1,11 +1,13 @@
 """`workron doctor` as a user runs it."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
+from tests import local_stack
 from tests.command_line import CommandLine
 from tests.local_stack import Stack
 from tests.servers import start_server
@@ -96,3 +98,46 @@ def test_a_namespace_that_is_not_there_is_not_called_healthy(alone: CommandLine,
     ran = alone("doctor", "--redis", server, "--namespace", "typo")
     assert ran.out.startswith("no data\n")
     assert "check the namespace" in ran.err
+
+
+@pytest.fixture
+def second(tmp_path: Path, stack: Stack) -> Iterator[Stack]:
+    """An instance of the same user that is newer than the stack."""
+    home = tmp_path / "second"
+    home.mkdir()
+    with local_stack.running(["workron", "up"], local_stack.environment(home)) as running:
+        [announcement] = Path(running.environment["XDG_RUNTIME_DIR"], "workron").glob("*.json")
+        copy = Path(stack.environment["XDG_RUNTIME_DIR"], "workron", announcement.name)
+        shutil.copy(announcement, copy)
+        yield running
+        copy.unlink()
+
+
+def test_it_examines_the_instance_that_the_url_names_and_no_other(
+    workron: CommandLine, stack: Stack, second: Stack
+) -> None:
+    assert workron("submit", "sleep 0").code == 0
+    del workron.env["WORKRON_DATA_DIR"]
+    of_first, of_second = (
+        workron("doctor", "-o", "json", WORKRON_URL=stack.url),
+        workron("doctor", "-o", "json", "--url", second.url),
+    )
+    assert of_first.document["jobs"] >= 1
+    assert (of_second.document["jobs"], of_second.err) == (0, "")
+    by_directory = workron("doctor", "-o", "json", "--data-dir", stack.environment["WORKRON_DATA_DIR"], WORKRON_URL="")
+    assert (by_directory.document["jobs"], by_directory.err) == (of_first.document["jobs"], "")
+
+
+def test_a_url_of_another_machine_is_no_reason_to_examine_what_runs_here(workron: CommandLine) -> None:
+    ran = workron("doctor", WORKRON_URL="http://jobs.example:8080")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "workron: http://jobs.example:8080 is no instance on this machine: set its Redis with --redis URL\n"
+    )
+
+
+def test_a_url_and_a_redis_are_not_both_taken(alone: CommandLine) -> None:
+    ran = alone("doctor", "--redis", "redis://127.0.0.1:1", "--url", "http://127.0.0.1:2")
+
+    assert (ran.code, ran.err) == (2, "workron: --url and a Redis in the settings: name one of the two\n")

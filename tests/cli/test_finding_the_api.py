@@ -82,6 +82,25 @@ def test_of_several_elsewhere_the_newest_is_taken_with_a_notice(home: Path, caps
     assert "--url" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("others", [1, 2])
+def test_another_one_is_not_taken_for_the_one_whose_directory_is_set(
+    home: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    found = [instance(f"http://127.0.0.1:{number}", home / str(number)) for number in range(1, 1 + others)]
+    monkeypatch.setenv("WORKRON_DATA_DIR", str(home / "mine"))
+
+    with pytest.raises(CliError, match=rf"with its data in {home / 'mine'} \(WORKRON_DATA_DIR\).*--url") as caught:
+        connect.choose(found)
+
+    assert caught.value.code == Exit.NOTHING_RUNS
+
+
+def test_the_directory_of_a_flag_counts_for_a_command_with_settings(home: Path) -> None:
+    usual, chosen = instance("http://127.0.0.1:1", home), instance("http://127.0.0.1:2", home / "mine")
+
+    assert connect.choose([usual, chosen], {"data_dir": str(home / "mine")}) is chosen
+
+
 def test_the_one_whose_directory_is_set_is_taken_silently(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

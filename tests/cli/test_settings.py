@@ -1,12 +1,19 @@
 """Settings on the command line: where they come from, and what is said when they are wrong."""
 
+import os
+import pwd
 import re
+import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import LAUNCH, CommandLine
 from tests.local_stack import ROOT
 from workron.cli import process
+from workron.cli.config import load
+from workron.errors import SettingsError
 from workron.settings import Settings
 
 
@@ -167,3 +174,37 @@ def test_a_share_is_not_shown_as_a_duration_but_as_its_flag_takes_it(alone: Comm
     assert value == "0.8"
     assert shown(alone, "--max-memory-share", value)["max_memory_share"] == ("0.8", "--max-memory-share")
     assert "--max-memory-share 0-1" in alone("up", "--help").out
+
+
+def test_a_user_without_a_home_can_do_all_that_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "WORKRON_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+    assert load({}).data_dir is None
+    assert load({"data_dir": str(tmp_path)}).home == tmp_path
+    with pytest.raises(SettingsError, match=r"no home directory.*--data-dir or WORKRON_DATA_DIR"):
+        load({}).home  # noqa: B018 - it raises
+
+
+def test_an_empty_home_and_a_relative_data_home_name_no_directory(alone: CommandLine) -> None:
+    home = alone.env["HOME"]
+    usual = (f"{home}/.local/share/workron", "default")
+
+    assert shown(alone, XDG_DATA_HOME="data")["data_dir"] == usual
+    assert shown(alone, XDG_DATA_HOME="/srv")["data_dir"] == ("/srv/workron", "default")
+    of_user = pwd.getpwuid(os.getuid()).pw_dir
+    assert shown(alone, HOME="")["data_dir"] == (f"{of_user}/.local/share/workron", "default")
+    assert shown(alone, HOME="relative")["data_dir"] != ("relative/.local/share/workron", "default")
+
+
+def test_a_relative_directory_below_one_that_is_gone_is_reported_in_one_line(alone: CommandLine) -> None:
+    script = f"cd {alone.cwd} && rmdir {alone.cwd} && exec {shlex.join(LAUNCH)} up --data-dir data"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, env=alone.env, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"the current directory no longer exists, and data_dir data is relative to it" in done.stderr

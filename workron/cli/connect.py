@@ -2,10 +2,10 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from workron.local.instances import Instance
 
 
+_VARIABLE: Final = "WORKRON_DATA_DIR"
+
+
 class ApiOptions(NamedTuple):
     """Options of all commands that use the API."""
 
@@ -24,16 +27,15 @@ class ApiOptions(NamedTuple):
     no_wait: bool = False
 
 
+def url_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `--url` with this help."""
+    return click.option("--url", envvar="WORKRON_URL", show_envvar=True, metavar="URL", help=text)
+
+
 def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of all commands that use the API; the function gets them as `api`."""
 
-    @click.option(
-        "--url",
-        envvar="WORKRON_URL",
-        show_envvar=True,
-        metavar="URL",
-        help="URL of the API; by default the instance on this machine. The key comes from WORKRON_API_KEY",
-    )
+    @url_option("URL of the API; by default the instance on this machine. The key comes from WORKRON_API_KEY")
     @click.option(
         "--no-wait",
         is_flag=True,
@@ -84,45 +86,58 @@ def client_for(endpoint: Endpoint, options: ApiOptions) -> "Client":
 
 def locate(url: str | None) -> Endpoint:
     """Return the API at `url`, otherwise the local one; the environment's key overrides that of a key file."""
+    instance = find_instance(url)
+    found = instance.url if instance and url is None else url
+    assert found is not None  # noqa: S101 - without a URL there is an instance
     key = os.environ.get("WORKRON_API_KEY") or None
+    if key is None and instance is not None:
+        key = _key_of(instance)
+    return Endpoint(found, key)
+
+
+def find_instance(url: str | None, flags: Mapping[str, Any] | None = None) -> "Instance | None":
+    """Return the `workron up` on this machine with this URL, None if another machine or process has it.
+
+    Without a URL, it is that of the data directory in force; raise CliError if there is none. A command with settings
+    gives its flags.
+    """
+    from workron.local.instances import find
+
     if url is None:
-        instance = local_instance()
-        return Endpoint(instance.url, key or _key_of(instance))
+        return choose(find(), flags)
     from workron.client.connection import check_url
 
     check_url(url)
-    if key is None:
-        same = [instance for instance in _instances() if _address(instance.url) == _address(url)]
-        key = _key_of(same[0]) if same else None
-    return Endpoint(url, key)
+    return next((instance for instance in find() if _address(instance.url) == _address(url)), None)
 
 
-def local_instance() -> "Instance":
-    """Return the `workron up` on this machine for a command without a URL."""
-    return choose(_instances())
+def choose(instances: "Sequence[Instance]", flags: Mapping[str, Any] | None = None) -> "Instance":
+    """Return the instance of the data directory in force.
 
-
-def _instances() -> "list[Instance]":
-    from workron.local.instances import find
-
-    return find()
-
-
-def choose(instances: "Sequence[Instance]") -> "Instance":
-    """Return the instance of the data directory in force, otherwise the newest, with a notice if there are several."""
+    If only a default names that directory and no instance uses it, return the newest, with a notice if there are
+    several.
+    """
     if not instances:
         raise CliError(
             "no workron is running on this machine: start one with `workron up`, or give --url or WORKRON_URL",
             Exit.NOTHING_RUNS,
         )
-    if len(instances) == 1:
-        return instances[0]
+    if len(instances) == 1 and flags is None and _VARIABLE not in os.environ:
+        return instances[0]  # the settings take long to import
     from workron.cli.config import Sources, load
 
-    home = load({}).data_dir.absolute()
+    flags = flags or {}
+    settings, origin = load(flags), Sources(flags).origin("data_dir")
+    home = settings.data_dir and settings.home
     here = [instance for instance in instances if Path(instance.data_dir) == home]
+    if not here and origin != "default":
+        raise CliError(
+            f"no workron is running on this machine with its data in {home} ({origin}): start it with `workron up`, "
+            f"or choose another one with --url, such as {instances[0].url}",
+            Exit.NOTHING_RUNS,
+        )
     chosen = max(here or instances, key=lambda instance: instance.started_at)
-    if not here or Sources({}).origin("data_dir") == "default":
+    if len(instances) > 1 and origin == "default":
         notice(
             f"{len(instances)} instances are running on this machine; using {chosen.url} "
             f"(data in {chosen.data_dir}), choose another with --url"
@@ -142,7 +157,7 @@ def _key_of(instance: "Instance") -> str | None:
         raise CliError(str(error), Exit.REFUSED) from error
 
 
-def _address(url: str) -> tuple[str | None, int | None]:
+def _address(url: str) -> tuple[str | None, int]:
     parts = urlsplit(url)
     host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
-    return host, parts.port
+    return host, parts.port or (443 if parts.scheme == "https" else 80)

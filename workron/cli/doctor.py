@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 from pydantic import SecretStr
 
 from workron.amounts import counted
 from workron.cli.command import command
+from workron.cli.connect import find_instance, url_option
 from workron.cli.exits import CliError, Exit, notice
 from workron.cli.flags import SettingsCommand, settings_of, settings_options
 from workron.cli.render import Format, output_option, print_card, print_document
@@ -38,18 +40,20 @@ _SHOWN: Final = 5
 )
 @click.option("--repair", is_flag=True, hidden=True)
 @output_option
-def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: Format) -> int:
+@url_option("URL of the `workron up` on this machine whose Redis to examine")
+def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: Format, url: str | None) -> int:
     """Recount everything in Redis, also on a live system, and report all faults.
 
     Faults come from keys that were deleted or edited, or from lost writes of Redis: no script stops half-way.
 
-    Redis is the one in the settings, otherwise that of the `workron up` on this machine. Exit code 1: there are faults.
+    Redis is the one in the settings, otherwise that of the `workron up` at --url or WORKRON_URL, otherwise that of the
+    one on this machine. Exit code 1: there are faults.
     """
     if repair:
         raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
-    report = asyncio.run(_examine(_with_redis(settings_of(flags)), rebuild))
+    report = asyncio.run(_examine(_with_redis(settings_of(flags), flags, url), rebuild))
     print_document(_document(report), output, lambda _: _print(report, rebuild))
     if report.keys == 0:
         notice("this namespace has no keys: check the namespace and the Redis URL")
@@ -58,12 +62,16 @@ def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: For
     return Exit.JOB_FAILED if report.faults else Exit.OK
 
 
-def _with_redis(settings: "Settings") -> "Settings":
-    from workron.cli.connect import local_instance
-
+def _with_redis(settings: "Settings", flags: Mapping[str, Any], url: str | None) -> "Settings":
+    named = click.get_current_context().get_parameter_source("url") is ParameterSource.COMMANDLINE
     if settings.redis is not None:
+        if named:
+            raise CliError("--url and a Redis in the settings: name one of the two", Exit.USAGE)
         return settings
-    instance = local_instance()
+    url = url or settings.api
+    instance = find_instance(url, flags)
+    if instance is None:
+        raise CliError(f"{url} is no instance on this machine: set its Redis with --redis URL", Exit.USAGE)
     if instance.redis is None:
         raise CliError("the instance on this machine uses an external Redis: set it with --redis URL", Exit.USAGE)
     return settings.model_copy(update={"redis": SecretStr(instance.redis)})

@@ -34,7 +34,7 @@ class Announcement:
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             url=http_url(self._settings.host, self._settings.port),
             key_file=str(self._key.file) if self._key and self._key.file else None,
-            data_dir=str(self._settings.data_dir),
+            data_dir=str(self._settings.home),
             redis=self._server.url if self._server else None,
             birth=birth,
         )

@@ -48,7 +48,7 @@ def api_key(settings: "Settings") -> ApiKey | None:
         return ApiKey(read_key(settings.api_key_file), settings.api_key_file)
     import secrets  # with what it needs it takes a client's calls 5 ms
 
-    path = secure_files.make_dir(settings.data_dir.absolute()) / KEY_FILE
+    path = secure_files.make_dir(settings.home) / KEY_FILE
     try:
         secure_files.check_place(path.parent)
         with suppress(FileExistsError):

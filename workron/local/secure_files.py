@@ -89,7 +89,7 @@ def shared_dir_candidates() -> list[Path]:
     The user's own `XDG_RUNTIME_DIR`, if it is not the system's, is the only one: it keeps instances apart.
     """
     usual, named = Path(f"/run/user/{os.geteuid()}"), os.environ.get("XDG_RUNTIME_DIR")
-    if named and Path(named) != usual and _is_own(Path(named)):
+    if named and Path(named).is_absolute() and Path(named) != usual and _is_own(Path(named)):
         return [Path(named) / "workron"]
     return [usual / "workron", short_dir()]
 

@@ -54,7 +54,7 @@ async def _up(settings: Settings, specs: SpecFactory, prepared: Mapping[str, Pre
     """Take the exclusive resources, then start, keep and stop everything."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
-        data_dir = secure_files.make_dir(settings.data_dir.absolute())
+        data_dir = secure_files.make_dir(settings.home)
         server = None if settings.redis else EmbeddedServer(data_dir)
         if server:
             server.lock()
