@@ -17,7 +17,14 @@ from workron import __version__
 Responses = dict[int | str, dict[str, Any]]
 
 _REF: Final = "#/components/schemas/{model}"
-_EVERYWHERE: Final = (problems.FORBIDDEN_HOST, problems.FORBIDDEN_ORIGIN, problems.FORBIDDEN, problems.INTERNAL)
+_EVERYWHERE: Final = (
+    problems.BAD_REQUEST,
+    problems.FORBIDDEN_HOST,
+    problems.FORBIDDEN_ORIGIN,
+    problems.FORBIDDEN,
+    problems.INTERNAL,
+    problems.STOPPING,
+)
 _DESCRIPTION: Final = """\
 Submit shell commands, run them on any number of workers, and follow their results.
 
@@ -76,7 +83,7 @@ def _problem_response(kinds: Sequence[problems.Kind]) -> dict[str, Any]:
         "description": "; or: ".join(kind.title for kind in kinds),
         "content": {problems.MEDIA_TYPE: content},
     }
-    if problems.STORE_UNAVAILABLE in kinds:
+    if problems.STOPPING in kinds:  # all problems with its status have the header
         response["headers"] = {"Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}}}
     return response
 

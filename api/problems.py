@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
@@ -31,6 +32,7 @@ class Kind:
         return f"/problems/{self.slug}"
 
 
+BAD_REQUEST: Final = Kind("bad-request", 400, "Malformed HTTP request")
 UNAUTHORIZED: Final = Kind("unauthorized", 401, "Missing or invalid API key")
 FORBIDDEN_HOST: Final = Kind("forbidden-host", 403, "Host not allowed")
 FORBIDDEN_ORIGIN: Final = Kind("forbidden-origin", 403, "Cross-origin request not allowed")
@@ -51,10 +53,12 @@ DEPENDENCY_CYCLE: Final = Kind("dependency-cycle", 422, "Dependency cycle")
 INTERNAL: Final = Kind("internal", 500, "Internal server error")
 STORE_UNAVAILABLE: Final = Kind("store-unavailable", 503, "Store unavailable")
 STORE_FULL: Final = Kind("store-full", 503, "Store is full")
+STOPPING: Final = Kind("stopping", 503, "Server is stopping")
 TOO_MANY_READS: Final = Kind("too-many-reads", 503, "Too many large reads")
 QUEUE_FULL: Final = Kind("queue-full", 503, "Queue is full")
 
 KINDS: Final = (
+    BAD_REQUEST,
     UNAUTHORIZED,
     FORBIDDEN_HOST,
     FORBIDDEN_ORIGIN,
@@ -75,6 +79,7 @@ KINDS: Final = (
     INTERNAL,
     STORE_UNAVAILABLE,
     STORE_FULL,
+    STOPPING,
     TOO_MANY_READS,
     QUEUE_FULL,
 )
@@ -155,6 +160,18 @@ def from_error(error: errors.WorkronError) -> Response:
 def internal() -> Response:
     """Return the response to an unexpected exception: the details are in the log only."""
     return problem(INTERNAL, "unexpected error; see the log of the server")
+
+
+def stopping() -> Response:
+    """Return the response to a request that the end of the server cuts off; its effect is unknown."""
+    return problem(STOPPING, "the server stops before it has an answer; try again", headers={"retry-after": "1"})
+
+
+def closing(answer: Response) -> bytes:
+    """Return a response as the bytes of HTTP/1.1, after which the connection is closed."""
+    status = HTTPStatus(answer.status_code)
+    fields = b"".join(b"%b: %b\r\n" % field for field in (*answer.raw_headers, (b"connection", b"close")))
+    return b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, status.phrase.encode(), fields, bytes(answer.body))
 
 
 def _extras(error: errors.WorkronError) -> dict[str, object]:

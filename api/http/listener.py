@@ -84,11 +84,4 @@ class Listener(socket.socket):
             self._reserve = -1
 
 
-def _refusal() -> bytes:
-    answer = problems.from_error(StoreUnavailable("too many connections", retry_after_s=1.0))
-    headers = [*answer.raw_headers, (b"connection", b"close")]
-    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-    return b"HTTP/1.1 503 Service Unavailable\r\n" + lines + b"\r\n" + bytes(answer.body)
-
-
-_REFUSAL: Final = _refusal()
+_REFUSAL: Final = problems.closing(problems.from_error(StoreUnavailable("too many connections", retry_after_s=1.0)))

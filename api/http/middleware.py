@@ -4,6 +4,7 @@ A request that fails a check goes no further, whatever its method or path. It al
 GET, turns unhandled exceptions into problem documents, and adds requests to the audit log.
 """
 
+import asyncio
 import time
 from functools import partial
 from typing import Final
@@ -40,25 +41,33 @@ class Middleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = self._refusal(scope) or await self._identify(scope)
-        if not isinstance(asked, Asked):
-            await asked(scope, receive, send)
-            return
         answer = _Answer(send)
-        if asked.again is not None:
-            receive = _while_good(receive, asked)
-        head = scope["method"] == "HEAD"  # the server below leaves out the body
-        scope = {**scope, ASKED: asked, **({"method": "GET", "workron.head": True} if head else {})}
+        asked: Asked | Response | None = None
         try:
-            await self._app(scope, receive, answer.send)
+            asked = self._refusal(scope) or await self._identify(scope)
+            await self._respond(asked, scope, receive, answer.send)
+        except asyncio.CancelledError:
+            if not answer.status:  # the server below would answer in plain text
+                await problems.stopping()(scope, receive, answer.send)
+            raise
         except Exception:
             log.exception("request failed", method=scope["method"], path=scope["path"])
             if answer.status:
                 raise  # the server breaks the connection: the client sees that the answer is not whole
             await problems.internal()(scope, receive, answer.send)
         finally:
-            if asked.action is not None:
+            if isinstance(asked, Asked) and asked.action is not None:
                 self._audit.append(asked, answer.status, scope["client"])
+
+    async def _respond(self, asked: Asked | Response, scope: Scope, receive: Receive, send: Send) -> None:
+        if not isinstance(asked, Asked):
+            await asked(scope, receive, send)
+            return
+        if asked.again is not None:
+            receive = _while_good(receive, asked)
+        head = scope["method"] == "HEAD"  # the server below leaves out the body
+        scope = {**scope, ASKED: asked, **({"method": "GET", "workron.head": True} if head else {})}
+        await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = {name: value for name, value in scope["headers"] if name in _CHECKED}
