@@ -203,7 +203,7 @@ PLANTS_IN_OUTAGES: Final[Mapping[str, Sequence[Edit | Patch]]] = {
     ),
     # One call of a script tells all dependents of a job that it has ended.
     "walk-unbounded": (
-        Edit("attempt_finish.lua", "WIDTH, EDGES = 13, 3", "WIDTH, EDGES = 13, 300"),
+        Edit("attempt_finish.lua", "MOST_EDGES = 13, 3", "MOST_EDGES = 13, 300"),
         Edit("lib/edges.lua", "STEP = 2", "STEP = 300"),
     ),
 }
