@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def about_this_process() -> dict[str, Any]:
         "title": Path("/proc/self/cmdline").read_bytes().replace(b"\0", b" ").decode().strip(),
         "files": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_open(fd)},
         "variables": dict(os.environ),
-        "first variables": Path("/proc/self/environ").read_bytes().count(b"\0"),
+        "shown variables": [
+            each.partition(b"=")[0].decode() for each in Path("/proc/self/environ").read_bytes().split(b"\0")
+        ],
         "signals": state_of_signals(),
         "random": random.random(),  # noqa: S311 - it is compared only
         "id": ids.new_id(),
@@ -52,8 +55,8 @@ def is_open(fd: str) -> bool:
 
 def main(folder: Path, scene: str) -> int:
     ids.new_id()  # what makes ids has a state from now on
-    stray = (folder / "stray").open("w")
-    os.set_inheritable(stray.fileno(), True)
+    stray = os.open(folder / "stray", os.O_WRONLY | os.O_CREAT)
+    os.set_inheritable(stray, True)
     atexit.register(lambda: (folder / f"left {os.getpid()}").touch())
     print("said once", end="")  # and not written yet
 
@@ -72,14 +75,20 @@ def main(folder: Path, scene: str) -> int:
 
     with prepare(MODULES, live) as prepared:
         (folder / "pids").write_text(" ".join(str(process.pid) for process in prepared.values()))
-        if scene == "no orders":
-            return 0
-        if scene == "killed before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        with Lifeline(folder / "children") as lifeline:
-            codes = asyncio.run(order(prepared, lifeline))
-    (folder / "codes").write_text(json.dumps(codes))
-    stray.close()
+        match scene:
+            case "killed before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "died before":
+                for process in prepared.values():
+                    os.kill(process.pid, signal.SIGKILL)
+        if scene != "no orders":
+            with Lifeline(folder / "children") as lifeline:
+                codes = asyncio.run(order(prepared, lifeline))
+            (folder / "codes").write_text(json.dumps(codes))
+    os.close(stray)
+    with suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+        return 9  # one is left
     return 0
 
 

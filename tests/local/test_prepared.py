@@ -24,9 +24,9 @@ class Ran:
 
     def __init__(self, folder: Path, scene: str) -> None:
         self.folder = folder
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
         self.done = subprocess.run(
-            [sys.executable, PROGRAM, folder, scene],
+            [sys.executable, "-W", "error::ResourceWarning", PROGRAM, folder, scene],
             env=environment,
             input=b"not for them",
             capture_output=True,
@@ -63,6 +63,12 @@ def test_a_fault_or_a_signal_ends_it_as_it_ends_a_program(tmp_path: Path, scene:
     assert (b"RuntimeError: a fault of its own" in ran.done.stderr) == (scene == "raise")
 
 
+def test_one_that_died_before_its_orders_has_an_exit_code(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, "died before")
+    assert ran.codes == [-signal.SIGKILL, -signal.SIGKILL]
+    assert (ran.done.returncode, ran.done.stderr) == (0, b"")
+
+
 def test_output_that_was_not_written_yet_is_written_once(ran: Ran) -> None:
     assert ran.done.stdout == b"said once"
     assert ran.done.stderr == b""
@@ -90,7 +96,7 @@ def test_it_leads_a_session_and_shows_its_name(ran: Ran) -> None:
         found = ran.found(name)
         assert found["pid"] == found["session"]
         assert found["title"] == f"workron {name}"
-        assert found["first variables"] >= len(os.environ), "the title has overwritten the environment"
+        assert "PYTHONUNBUFFERED" in found["shown variables"], "the title has overwritten the environment"
 
 
 def test_its_signals_are_those_of_a_new_interpreter(ran: Ran) -> None:

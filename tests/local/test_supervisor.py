@@ -139,6 +139,12 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
         assert stack.stop() == 0
 
 
+def test_where_nothing_is_forked_the_first_children_are_programs_too(tmp_path: Path) -> None:
+    with Stack(tmp_path, forks=False) as stack:
+        assert all(b"stack.py" in command_line(pid) for pid in stack.ready().pids())
+        assert stack.stop() == 0
+
+
 def test_a_child_that_keeps_dying_is_started_more_and_more_slowly(tmp_path: Path) -> None:
     with Stack(tmp_path, children={"worker": "exit 0"}) as stack:
         wait_for(lambda: len(stack.trace("worker", "started")) >= 4, "the fourth start")

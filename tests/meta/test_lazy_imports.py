@@ -89,6 +89,18 @@ def test_a_process_imports_no_package_that_its_start_does_not_need(name: str) ->
         assert "pydantic.v1" not in stderr.split()
 
 
+def test_no_model_of_a_document_is_built_before_it_is_used() -> None:
+    program = """
+import api.server
+from workron.specs.documented import Documented
+def models(base): return [base, *(each for model in base.__subclasses__() for each in models(model))]
+built = [model.__name__ for model in models(Documented) if model.__pydantic_complete__]
+print(len(models(Documented)) > 50, *built)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
+
+
 def test_up_imports_what_its_processes_share_and_nothing_else(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
