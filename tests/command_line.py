@@ -80,13 +80,13 @@ class CommandLine:
             cwd=self.cwd,
         )
         os.close(theirs)
-        shown = b"".join(_read_terminal(ours))
+        shown = b"".join(read_terminal(ours))
         os.close(ours)
         _, err = process.communicate(timeout=TIMEOUT_S)
         return Ran(process.returncode, shown.decode().replace("\r\n", "\n"), err.decode())
 
 
-def _read_terminal(descriptor: int) -> Iterator[bytes]:
+def read_terminal(descriptor: int) -> Iterator[bytes]:
     while True:
         try:
             data = os.read(descriptor, 65536)

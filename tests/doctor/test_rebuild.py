@@ -1,6 +1,7 @@
 """`workron doctor --rebuild`: what waits meanwhile, what goes on, and what is left of one that dies."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.builders import WORKER, claim, finish, jobs, new_job, submit
 from tests.damaged_namespace import Patient
 from tests.lua_source import SCRIPTS
 from tests.servers import Bench
+from workron.doctor import patience
 from workron.doctor.rebuild_lock import RebuildLock
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.models import Beat, Status
@@ -78,6 +80,80 @@ async def test_a_rebuild_whose_lock_has_expired_writes_nothing(bench: Bench) -> 
         await lock.write([("SADD", bench.keys.queues, "x")])
     assert not await bench.client.exists(bench.keys.queues)
     await bench.client.delete(bench.keys.meta)
+
+
+async def test_a_write_whose_reply_was_lost_was_made_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = bench.store()
+    write, replies = store.scripts.doctor_rebuild, iter([b"lost"])
+
+    async def lose_reply(*call: Any) -> Any:
+        answer = await write(*call)
+        if next(replies, None):
+            raise StoreUnavailable("the reply was lost")
+        return answer
+
+    lock = lock_of(store)
+    await lock.acquire()
+    monkeypatch.setattr(store.scripts, "doctor_rebuild", lose_reply)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.0)
+    await lock.write([("RPUSH", bench.keys.propagate, "x")])
+    await lock.write([("RPUSH", bench.keys.propagate, "y")])
+    await lock.release()
+    assert await bench.client.lrange(bench.keys.propagate, 0, -1) == [b"x", b"y"]
+    await bench.client.delete(bench.keys.propagate)
+
+
+def silences(store: Store, monkeypatch: pytest.MonkeyPatch, times: int, after: int) -> None:
+    """Have reads fail `times` in succession, the first one after so many."""
+    each, left = store.connection.each, iter([False] * after + [True] * times)
+
+    async def fail(commands: Any) -> Any:
+        if next(left, False):
+            raise StoreUnavailable("Redis did not answer")
+        return await each(commands)
+
+    monkeypatch.setattr(store.connection, "each", fail)
+    monkeypatch.setattr(patience, "_PAUSE_S", 0.0)
+
+
+@pytest.mark.damaged
+async def test_one_silence_of_redis_ended_a_rebuild(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.delete(bench.keys.jobs)
+    silences(patient.store, monkeypatch, times=3, after=2)
+    assert await patient.faults(rebuild=True) == {}
+    silences(patient.store, monkeypatch, times=3, after=2)
+    assert await patient.faults() == {}
+
+
+@pytest.mark.damaged
+async def test_a_rebuild_that_loses_redis_says_what_to_do_and_the_next_one_does_the_rest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = await Patient(bench).build()
+    await bench.client.delete(bench.keys.jobs)
+    with monkeypatch.context() as away:
+        away.setattr(patience, "PATIENCE_S", 0.0)
+        silences(patient.store, away, times=1_000, after=4)
+        with pytest.raises(StoreUnavailable, match=r"stopped midway: Redis did not answer\. .*run the rebuild again"):
+            await patient.faults(rebuild=True)
+    waiting = bench.store()
+    waiting.connection.budget_s = 0.2
+    with pytest.raises(StoreUnavailable, match="being rebuilt"):
+        await submit(waiting, new_job())
+    await bench.client.hset(bench.keys.meta, "rebuilding_until", 1)  # the minute is over
+    assert await patient.faults(rebuild=True) == {}
+    await patient.run_to_the_end()
+
+
+async def test_a_look_reports_its_progress(bench: Bench) -> None:
+    store = bench.store()
+    await submit(store, *jobs(20))
+    said: list[tuple[str, int, int]] = []
+    await store.doctor.examine(rebuild=True, say=lambda *news: said.append(news))
+    assert {"checking keys", "counting jobs", "comparing counts"} <= {what for what, _, _ in said}
+    assert ("counting jobs", 20, 20) in said
+    assert ("rebuild, round 1: counting jobs", 20, 20) in said
 
 
 @pytest.mark.damaged

@@ -15,15 +15,19 @@ from workron.cli.command import command
 from workron.cli.connect import find_instance, url_option
 from workron.cli.exits import CliError, Exit, notice
 from workron.cli.flags import SettingsCommand, settings_of, settings_options
+from workron.cli.progress import Progress
 from workron.cli.render import Format, output_option, print_card, print_document
 from workron.cli.text import printable
 
 if TYPE_CHECKING:
     from workron.doctor import Fault, Report
+    from workron.doctor.progress import Say
     from workron.settings import Settings
 
 _SHOWN: Final = 5
 """Maximum number of faults of one kind in the table."""
+_CALL_S: Final = 10.0
+"""Maximum duration of a call: a page of many reads may take long on a busy server."""
 
 
 @command(
@@ -53,7 +57,14 @@ def doctor(flags: Mapping[str, Any], *, rebuild: bool, repair: bool, output: For
         raise CliError("--repair is gone: take --rebuild, which holds up all other calls while it mends", Exit.USAGE)
     if output is Format.JSONL:
         raise CliError("the report is one document: take -o json", Exit.USAGE)
-    report = asyncio.run(_examine(_with_redis(settings_of(flags), flags, url), rebuild))
+    settings = _with_redis(settings_of(flags), flags, url)
+    try:
+        with Progress() as progress:
+            report = asyncio.run(_examine(settings, rebuild, progress.show))
+    except KeyboardInterrupt:
+        if rebuild:
+            notice("the rebuild stopped midway: what it wrote is right, and the rest is as it was. Run it again")
+        raise
     print_document(_document(report), output, lambda _: _print(report, rebuild))
     if report.keys == 0:
         notice("this namespace has no keys: check the namespace and the Redis URL")
@@ -77,14 +88,15 @@ def _with_redis(settings: "Settings", flags: Mapping[str, Any], url: str | None)
     return settings.model_copy(update={"redis": SecretStr(instance.redis)})
 
 
-async def _examine(settings: "Settings", rebuild: bool) -> "Report":
+async def _examine(settings: "Settings", rebuild: bool, say: "Say") -> "Report":
     from workron.errors import StoreBroken
     from workron.store import Store
 
     async with Store.connect(settings) as store:
         with suppress(StoreBroken):  # what says it has another type, as the report will say
             await store.check_version()
-        return await store.doctor.examine(rebuild=rebuild)
+    async with Store.connect(settings, budget_s=_CALL_S) as store:
+        return await store.doctor.examine(rebuild=rebuild, say=say)
 
 
 def _document(report: "Report") -> dict[str, Any]:

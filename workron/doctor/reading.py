@@ -8,10 +8,12 @@ the commands of a check with faults, and only the second result counts.
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, Final
 
 from workron.doctor.faults import Ask, Fault, text_of
+from workron.doctor.patience import patiently
 from workron.doctor.rebuild_lock import RebuildLock, flat, packed, pages
 from workron.errors import StoreBroken, StoreUnavailable
 from workron.redis.connection import Connection
@@ -124,7 +126,7 @@ class Reader:
         asked: list[Ask] = []
         for command in commands:
             asked += _search(*command[1:]) if command[0] == "IN" else [command]
-        [_, _, _, answers, *_] = await self._scripts.doctor_survey("-", "", flat(asked))
+        [_, _, _, answers, *_] = await patiently(partial(self._scripts.doctor_survey, "-", "", flat(asked)))
         rest = iter(answers)
         return [
             self._is_in(str(one[1]), str(one[2]), list(islice(rest, 3))) if one[0] == "IN" else next(rest)
@@ -148,7 +150,7 @@ class Reader:
             await self.lock.renew()
         answers: list[Any] = []
         for page in pages(commands, _PAGE):
-            answers += await self._connection.each([packed(command) for command in page])
+            answers += await patiently(partial(self._connection.each, [packed(command) for command in page]))
         for at, answer in enumerate(answers):
             if isinstance(answer, Exception):
                 if "WRONGTYPE" not in str(answer):

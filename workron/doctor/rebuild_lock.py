@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
 from workron.doctor.faults import Ask, bytes_of
+from workron.doctor.patience import patiently
 from workron.durations import to_ms
 from workron.errors import StoreBroken
 from workron.redis.scripts import Arg, Scripts, UnknownReply
@@ -24,6 +26,7 @@ class RebuildLock:
         self._token = token
         self._lease_s = lease_s
         self._held_at_s = 0.0
+        self._step = 0
 
     async def acquire(self) -> None:
         await self._call(self._lease_s, ())
@@ -41,7 +44,10 @@ class RebuildLock:
         await self._call(0, ())
 
     async def _call(self, lease_s: float, commands: Iterable[Ask]) -> None:
-        match await self._scripts.doctor_rebuild(self._token, to_ms(lease_s), flat(commands)):
+        """Write with a number of its own, by which a repeated call is recognized: it writes nothing a second time."""
+        self._step += 1
+        call = partial(self._scripts.doctor_rebuild, self._token, to_ms(lease_s), self._step, flat(commands))
+        match await patiently(call):
             case [b"TOO_LATE", 0]:
                 raise StoreBroken("the rebuild took so long between two writes that others went on: run it again")
             case [b"TOO_LATE", _]:

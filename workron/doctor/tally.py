@@ -6,10 +6,13 @@ Jobs are read in pages. With each page come the jobs that have moved since the p
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from workron.doctor.faults import Ask, text_of
+from workron.doctor.patience import patiently
 from workron.doctor.places import LIVE, STATUSES
+from workron.doctor.progress import Say
 from workron.doctor.rebuild_lock import flat
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
@@ -33,10 +36,11 @@ class Tally:
     `ended` counts ended jobs separately, because they may be deleted meanwhile.
     """
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, say: Say) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
+        self._say = say
         self._since = "0"
         self._behind = ""
         self._jobs: dict[str, tuple[str, Group]] = {}
@@ -48,20 +52,26 @@ class Tally:
 
     async def read_all(self) -> None:
         """Read all jobs; raise EventsLost if too much changes between two pages."""
-        last = await self._connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
+        last = await self._ask("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
         self._since = last[0][0].decode() if last else "0"
         behind: bytes = b"-"
-        while page := await self._connection.call("ZRANGEBYLEX", self._keys.jobs, behind, "+", "LIMIT", 0, _PAGE):
+        total, done = await self._ask("ZCARD", self._keys.jobs), 0
+        while page := await self._ask("ZRANGEBYLEX", self._keys.jobs, behind, "+", "LIMIT", 0, _PAGE):
             self._behind, behind = text_of(page[-1]), b"(" + page[-1]
             await self.at_once([], page)
+            done += len(page)
+            self._say("counting jobs", done, total)
         self._behind = "~"
+
+    async def _ask(self, *command: str | int | bytes) -> Any:
+        return await patiently(partial(self._connection.call, *command))
 
     async def at_once(self, commands: Sequence[Ask], ids: Sequence[bytes] = ()) -> list[Any]:
         """Run commands and read jobs in one script, and bring the tally to that moment; return the answers."""
         page = {text_of(one) for one in ids if b" " not in one}
         text = b" ".join(one for one in ids if b" " not in one)
         while True:
-            match await self._scripts.doctor_survey(self._since, text, flat(commands)):
+            match await patiently(partial(self._scripts.doctor_survey, self._since, text, flat(commands))):
                 case [b"LOST"]:
                     raise EventsLost
                 case [b"SURVEYED", last, more, answers, *rows]:

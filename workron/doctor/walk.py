@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from workron.amounts import counted
 from workron.doctor.checks import Checks
 from workron.doctor.edges import SLICE, edges
 from workron.doctor.faults import Fault, shown, text_of
 from workron.doctor.key_schema import Shape, shape_of
 from workron.doctor.places import KINDS
+from workron.doctor.progress import Say
 from workron.doctor.reading import Maker, Reader
 from workron.redis.keys import Keys
 
@@ -18,9 +20,11 @@ _EVERYTHING: Final = 10**9
 class Walk:
     """One pass over all keys; `keys` and `jobs` are their numbers."""
 
-    def __init__(self, keys: Keys, reader: Reader) -> None:
+    def __init__(self, keys: Keys, reader: Reader, say: Say) -> None:
         self._keys = keys
         self._reader = reader
+        self._say = say
+        self._total = 0
         self.checks = Checks(keys)
         self.found: list[Fault] = []
         self.keys = 0
@@ -31,8 +35,10 @@ class Walk:
 
     async def run(self) -> None:
         prefix = self._keys.prefix
+        [self._total] = await self._reader.read([("DBSIZE",)])
         async for names in self._reader.scan("SCAN", match=f"{prefix}*"):
             await self._look_at([name.removeprefix(prefix) for name in names])
+            self._say("checking keys", self.keys, self._total)
         await self.ask([partial(self.checks.thing, "meta", "")])
 
     async def ask(self, makers: Sequence[Maker], side_by_side: int = 200) -> None:
@@ -74,7 +80,10 @@ class Walk:
             self.schedules.append(item)
 
     async def _look_at_members(self, index: str, command: str) -> None:
+        seen = 0
         async for page in self._reader.scan(command, self._keys.prefix + index):
+            seen += len(page)
+            self._say(f"checking keys ({shown(index)}: {counted(seen, 'entry', 'entries')})", self.keys, self._total)
             await self.ask([partial(self.checks.member, index, member) for member in page])
 
     async def _look_at_edges(self) -> None:

@@ -289,8 +289,8 @@ class Scripts:
     async def job_show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
         return await self._run("job_show", room, *ids, on=on)
 
-    async def doctor_rebuild(self, token: str, lease_ms: int, commands: Sequence[Arg]) -> Any:
-        return await self._run("doctor_rebuild", token, lease_ms, *commands)
+    async def doctor_rebuild(self, token: str, lease_ms: int, step: int, commands: Sequence[Arg]) -> Any:
+        return await self._run("doctor_rebuild", token, lease_ms, step, *commands)
 
     async def key_create(
         self, key_id: str, name: str, ttl_ms: Arg, most: int, kept_ms: int, fields: Sequence[Arg]

@@ -40,7 +40,7 @@ from workron.models import (
     Workflow,
 )
 from workron.models.workers import WorkerPage, WorkerState
-from workron.redis.connection import Connection
+from workron.redis.connection import BUDGET_S, Connection
 from workron.redis.keys import Keys
 from workron.redis.read_pool import Reads
 from workron.redis.scripts import Scripts
@@ -113,11 +113,12 @@ class Store:
         self._operator_actions = OperatorActions(self.scripts, self._arrays, self.maintenance)
 
     @classmethod
-    def connect(cls, settings: Settings) -> Self:
-        """Build the store of `settings.redis`; nothing is sent yet."""
+    def connect(cls, settings: Settings, *, budget_s: float = BUDGET_S) -> Self:
+        """Build the store of `settings.redis`; nothing is sent yet. `budget_s`: maximum duration of a call."""
         if settings.redis is None:
             raise StoreRefused("no Redis is configured: give --redis URL, or start everything with `workron up`")
-        connection = Connection.open(settings.redis.get_secret_value(), key=Keys(settings.namespace).meta)
+        key = Keys(settings.namespace).meta
+        connection = Connection.open(settings.redis.get_secret_value(), key=key, budget_s=budget_s)
         store = cls(connection, namespace=settings.namespace, policy=Policy.of(settings))
         store.scripts.load()
         return store
