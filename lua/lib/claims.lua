@@ -12,7 +12,7 @@ local NO_START_COST = 20 -- a popped job that may not start (yet) costs as much 
 local LEASES = P .. 'leases'
 local SWEPT = 10 -- most expired requests that each parked request removes from a queue's `:parked`
 local PARKED_MS = 3600000 -- shortest TTL of a queue's `:parked`
-local ANSWERED_MS = 3600000 -- how long a request that got claims is known: its repeat may come after a long outage
+local ANSWERED_MS = 3600000 -- how long a numbered request that got claims is known: its repeat may come after a long outage
 
 -- Make a due job pending. If its data is damaged, it stays scheduled and delays no
 -- other job; maintain_repair puts it back.
@@ -280,9 +280,15 @@ local function end_request(asked, last)
   CLAIMS.hint_left(asked.queues)
 end
 
+-- An id without a number may be the API's own, of which no repeat comes later: clients without an id may take a new worker
+-- name for each call, and each would leave a record for an hour.
+local function known_ms(asked)
+  return string.find(asked.request, ':%d+$') and ANSWERED_MS or 2 * tonumber(asked.lease_ms)
+end
+
 local function answer_again(asked, last)
   redis.call('HSET', last.key, 'inbox', '') -- two answers carry these claims now, so neither takes them back
-  redis.call('PEXPIRE', last.key, int(ANSWERED_MS))
+  redis.call('PEXPIRE', last.key, int(known_ms(asked)))
   local claims = claims_held(asked, last.claims)
   flush()
   return 'CLAIMED', claims, -1
@@ -298,7 +304,7 @@ local function answer_new(asked, key)
   end
   if #claims > 0 then
     redis.call('HSET', key, 'request', asked.request, 'inbox', asked.inbox, 'claims', FORMATS.attempts(claims), 'parked', '')
-    redis.call('PEXPIRE', key, int(ANSWERED_MS))
+    redis.call('PEXPIRE', key, int(known_ms(asked)))
     return 'CLAIMED', claims, CLAIMS.next_due_ms()
   elseif exhausted or due_left then
     return 'MORE', claims, 0

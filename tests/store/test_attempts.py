@@ -92,6 +92,19 @@ async def test_a_claim_that_is_repeated_after_an_outage_of_two_leases_costs_no_a
     assert [(one.id, one.fence) for one in again.claims] == [(job_id, first.claims[0].fence)]
 
 
+@pytest.mark.parametrize(("request_id", "long"), [("b:1", True), ("an-id-of-the-api", False)])
+async def test_workers_with_a_new_name_for_each_call_left_a_record_for_an_hour(
+    bench: Bench, request_id: str, long: bool
+) -> None:
+    """A call without an id of the client's own is never repeated: its record need not outlast the lease for long."""
+    store = bench.store()
+    await submit(store, new_job())
+    request = ClaimRequest("w1", ("default",), 1, request_id)
+    for _ in range(2):
+        assert len((await store.attempts.claim(request)).claims) == 1
+        assert (await bench.client.pttl(f"{bench.keys.worker('w1')}:claim") > 2 * USUAL.lease_ms) is long
+
+
 async def test_a_request_that_ended_is_forgotten_soon(bench: Bench) -> None:
     store = bench.store()
     await submit(store, new_job())
