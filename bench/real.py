@@ -18,8 +18,9 @@ _START_S: Final = 30
 
 
 def environment() -> dict[str, str]:
-    """The environment without settings of the user's own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("WORKRON_")}
+    """The environment without settings of the user's own, in which Python keeps what it has compiled."""
+    left_out = ("WORKRON_", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
 
 
 @contextmanager
