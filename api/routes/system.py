@@ -15,11 +15,11 @@ from api.operations import Operations
 from workron import __version__
 from workron.amounts import counted
 from workron.durations import to_seconds
-from workron.errors import StoreFull, StoreUnavailable
+from workron.errors import StoreFull, StoreUnavailable, is_outage
 from workron.times import rfc3339
 
 if TYPE_CHECKING:
-    from workron.store.store import Health
+    from workron.store.health import Health
 
 router = Operations("system")
 
@@ -57,7 +57,9 @@ async def health(request: Request) -> Response:
 async def _health_document(context: Context) -> dict[str, Any]:
     health = await context.store.health()
     server = health.server
-    degraded = _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
+    degraded = _stall_warnings(health) or _reaper_warnings(health.last_pass_age_ms, context.settings.reap_every)
+    if isinstance(health.refusal, StoreFull):
+        degraded.append(f"new jobs are refused: {health.refusal}")
     warnings = degraded + _damage_warnings(health)
     if server.appendonly is False:
         warnings.append(
@@ -87,6 +89,15 @@ async def _health_document(context: Context) -> dict[str, Any]:
         "due": health.due,
         "running": health.running,
     }
+
+
+def _stall_warnings(health: "Health") -> list[str]:
+    """Return a warning if nothing can change at present: then the silence of a reaper is no fault of its own."""
+    if is_outage(health.refusal):
+        return [f"no job can be accepted, started or ended: {health.refusal}"]
+    if health.rebuilding:
+        return ["`workron doctor --rebuild` writes all indexes again: all other calls wait until it has ended"]
+    return []
 
 
 def _reaper_warnings(last_pass_age_ms: int | None, reap_every_s: float) -> list[str]:

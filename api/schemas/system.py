@@ -100,7 +100,7 @@ class History(Answer):
 
 class Health(Answer):
     status: Literal["ok", "degraded"]
-    """`degraded`: jobs of lost workers are not recovered."""
+    """`degraded`: Redis refuses writes or new jobs, or jobs of lost workers are not recovered."""
     warnings: list[str]
     """Problems that endanger the guarantees; empty if there are none."""
     instance: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from redis.asyncio import Redis
 
 from api import schemas
 from api.app import create_app
@@ -109,6 +110,53 @@ def doomed(tmp_path: Path) -> Iterator[Any]:
     yield SimpleNamespace(process=process, url=f"unix://{tmp_path / 'redis.sock'}")
     process.kill()
     process.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "warning", "ready"),
+    [
+        (
+            "min-replicas-to-write",
+            1,
+            "no job can be accepted, started or ended: Redis refuses writes: NOREP",
+            False,
+        ),
+        ("maxmemory", 1, "new jobs are refused: Redis has no memory left", True),
+    ],
+)
+async def test_a_redis_that_refuses_writes_is_reported_at_once_and_no_reaper_is_blamed(
+    doomed: Any, tmp_path: Path, setting: str, value: int, warning: str, ready: bool
+) -> None:
+    settings = Settings(data_dir=tmp_path, redis=doomed.url)
+    async with Store.connect(settings) as store, Redis.from_url(doomed.url) as redis:
+        await store.check()
+        await store.maintenance.reap()
+        await redis.hset(store.keys.meta, "last_pass", int(time.time() * 1000) - (0 if ready else 60_000))
+        transport = httpx2.ASGITransport(create_app(store, settings, None))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            before = (await redis.config_get(setting))[setting]
+            await redis.config_set(setting, value)
+            answer = await health(client)
+            assert answer["status"] == "degraded"
+            assert answer["warnings"][0].startswith(warning)
+            assert not any("no reaper" in told for told in answer["warnings"])
+            assert (await client.get("/readyz")).status_code == (200 if ready else 503)
+            await redis.config_set(setting, before)
+            assert (await client.get("/readyz")).status_code == 200
+            assert not any(warning in told for told in (await health(client))["warnings"])
+
+
+async def test_a_rebuild_is_reported_and_no_reaper_is_blamed(
+    client: httpx2.AsyncClient, store: Store, bench: Any
+) -> None:
+    await store.maintenance.reap()
+    now_ms = int(time.time() * 1000)
+    await bench.client.hset(bench.keys.meta, "last_pass", now_ms - 60_000)
+    await bench.client.hset(bench.keys.meta, "rebuilding_until", now_ms + 60_000)
+    answer = await health(client)
+    assert answer["status"] == "degraded"
+    assert "all other calls wait" in answer["warnings"][0]
+    assert not any("no reaper" in told for told in answer["warnings"])
 
 
 async def test_without_its_store_the_api_lives_is_not_ready_and_says_when_to_come_back(

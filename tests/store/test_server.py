@@ -9,7 +9,7 @@ from workron.redis.connection import Connection
 from workron.redis.server_info import ServerInfo, check, excess
 from workron.settings import Settings
 from workron.store import Store
-from workron.store.store import SCHEMA
+from workron.store.health import SCHEMA
 
 GOOD = ServerInfo("Redis", "7.0.15", True, "everysec", "noeviction", 10, 100)
 

@@ -45,8 +45,10 @@ _AWAY: Final = (
     exceptions.AskError,
     OSError,
 )
+_NO_ANSWER: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+_NO_WRITES_CODES: Final = ("MISCONF", "NOREPLICAS", "READONLY")
 _AWAY_CODES: Final = (
-    *("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN"),
+    *("BUSY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN"),
     "UNBLOCKED",  # a call that waited while its server became a replica
 )
 _NOT_BEGUN: Final = (
@@ -90,6 +92,8 @@ def _translate(error: Exception) -> Exception:
         return StoreFull("Redis has no memory left for new work", retry_after_s=5.0)
     if isinstance(error, _REFUSED):
         return StoreRefused(f"Redis refuses us: {text}", retry_after_s=5.0)
+    if isinstance(error, exceptions.ReadOnlyError) or text.startswith(_NO_WRITES_CODES):
+        return StoreUnavailable(f"Redis refuses writes: {text}")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_CODES):
         return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
     if isinstance(error, NoScriptError):
@@ -170,6 +174,18 @@ class Connection:
             return []
         answers: list[Any] = await self._within_budget(lambda: self._execute_all(commands), True)
         return answers
+
+    async def refusal(self, *command: str | int) -> Exception | None:
+        """Return the error with which the server answers a writing command at present, None if it accepts it."""
+
+        async def run() -> Any:
+            [answer] = await self._answers_to([command])
+            if isinstance(answer, _NO_ANSWER):
+                raise answer
+            return answer
+
+        answer = await self._within_budget(run, True)
+        return self._failed(answer) if isinstance(answer, Exception) else None
 
     async def behind(self, waiting: Command, command: Command) -> Any:
         """Run a command as soon as one that blocks has been answered, in the same round trip; an error is returned.

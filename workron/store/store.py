@@ -18,12 +18,11 @@ import math
 import time
 from collections.abc import AsyncIterator, Collection, Sequence, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, Self
 
 from workron import ids
 from workron.doctor import Doctor, SpotCheck
-from workron.errors import StoreRefused, StoreUnsuitable
+from workron.errors import StoreRefused, StoreUnsuitable, is_outage
 from workron.models import (
     Cancelled,
     Idempotency,
@@ -54,6 +53,7 @@ from workron.store.audit import AuditLog
 from workron.store.bulk_actions import Actions
 from workron.store.encode import new_workflow
 from workron.store.explain import Explainer, Explanation
+from workron.store.health import SCHEMA, Health, read_health, refusal_of
 from workron.store.listing import Listing
 from workron.store.maintenance import Maintenance
 from workron.store.operator_actions import OperatorActions
@@ -64,24 +64,6 @@ from workron.store.reader import Reader
 from workron.store.schedule_book import ScheduleBook
 from workron.store.submit import Submitter
 from workron.store.watch import RECHECK_S, Watch
-from workron.times import redis_ms
-
-SCHEMA: Final = 2
-"""Version of the data in Redis."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The state of the whole system, as known to Redis."""
-
-    server: ServerInfo
-    last_pass_age_ms: int | None
-    running: int
-    due: int
-    quarantined: int
-    rollbacks: int
-    rolled_back_at_ms: int | None
-    """How often Redis has lost a part of its history, and when last (see `lua/lib/history.lua`)."""
 
 
 class Store:
@@ -138,7 +120,10 @@ class Store:
     # --- about the server ---------------------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        await self.connection.call("PING")
+        """Raise StoreUnavailable unless Redis answers and accepts writes; one without memory for new work does."""
+        refusal = await refusal_of(self.connection, self.keys)
+        if refusal is not None and is_outage(refusal):
+            raise refusal
 
     async def check(self, *, allow_eviction: bool = False) -> ServerInfo:
         """Return information on the server; raise StoreUnsuitable if jobs would not be safe there.
@@ -164,26 +149,7 @@ class Store:
         return schema is not None
 
     async def health(self) -> Health:
-        server = await server_info(self.connection)
-        [last_pass, rollbacks, rolled_back_at], now, running, due, quarantined = await self.connection.pipeline(
-            [
-                ("HMGET", self.keys.meta, "last_pass", "rollbacks", "rolled_back_at"),
-                ("TIME",),
-                ("ZCARD", self.keys.leases),
-                ("ZCARD", self.keys.due),
-                ("SCARD", self.keys.quarantine),
-            ]
-        )
-        now_ms = redis_ms(now)
-        return Health(
-            server,
-            last_pass_age_ms=None if last_pass is None else now_ms - int(last_pass),
-            running=running,
-            due=due,
-            quarantined=quarantined,
-            rollbacks=int(rollbacks or 0),
-            rolled_back_at_ms=None if rolled_back_at is None else int(rolled_back_at),
-        )
+        return await read_health(self.connection, self.keys)
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
