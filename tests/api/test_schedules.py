@@ -154,7 +154,7 @@ async def test_schedules_are_listed_and_deleted(client: httpx2.AsyncClient) -> N
 @pytest.mark.parametrize(
     ("changes", "field", "told"),
     [
-        ({"cron": "61 * * * *"}, "cron", "bad minute. Allowed are five fields: minute 0-59"),
+        ({"cron": "61 * * * *"}, "cron", "bad minute '61'. Allowed are five fields: minute 0-59"),
         ({"cron": "every day"}, "cron", "it has 2 fields"),
         ({"cron": "0 0 30 2 1#5", "timezone": "Mars/Olympus"}, "timezone", "Allowed are the names of the IANA"),
         ({"timezone": "Europe/Belrin"}, "timezone", "did you mean Europe/Berlin?"),
