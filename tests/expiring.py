@@ -7,6 +7,7 @@ from tests.builders import WORKER
 from tests.patience import Patience
 from tests.servers import Bench
 from workron.models import Beat, Job, Moment, Outcome, Reason, Status
+from workron.redis import formats
 from workron.store import Store
 
 SOON: Final = Moment(after_ms=150)
@@ -38,3 +39,14 @@ async def overrun(store: Store, job_id: str, fence: int) -> None:
 
 async def due(bench: Bench) -> dict[str, int]:
     return {one.decode(): int(at) for one, at in await bench.client.zrange(bench.keys.due, 0, -1, withscores=True)}
+
+
+async def pass_by(bench: Bench, kind: str, job_id: str) -> None:
+    """Let a job's `deadline` or `expires` pass, and have its timer fire at the next promotion."""
+    await bench.client.hset(bench.keys.job(job_id), f"{kind}_at", 1)
+    await fire_again(bench, kind, job_id)
+
+
+async def fire_again(bench: Bench, kind: str, job_id: str) -> None:
+    """Add a timer to `due`, whether the job needs it or not."""
+    await bench.client.zadd(bench.keys.due, {formats.timer(kind, job_id): 1})

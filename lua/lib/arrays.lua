@@ -159,6 +159,8 @@ local function make_tasks(head, row)
       local place = tonumber(places[at])
       if place and place < row.size then
         ARRAYS.run_again(head, row, place)
+      else
+        ARRAYS.touch(head.id) -- the entry is damaged: the next one has its turn
       end
     end
   end
@@ -269,7 +271,7 @@ function HOOKS.array(head, from, to)
   elseif from == 'skipped' or head.restarted then
     restore_rest(head)
   end
-  if from and TERMINAL[from] and not TERMINAL[to] then
+  if TERMINAL[from] then
     redis.call('HDEL', key, 'begun') -- no attempt has begun in this run
   end
   if to == 'pending' then -- the array starts

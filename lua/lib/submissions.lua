@@ -107,9 +107,6 @@ end
 -- Write the edges of a job whose parents are resolved. The child stores its unsatisfied edges. Entries for the
 -- parents' lists are collected in `children`.
 function SUBMISSIONS.store_edges(job, children)
-  if job.edges == SUBMISSIONS.NONE then
-    return
-  end
   local open = {}
   for _, edge in ipairs(job.edges) do
     local state = EDGES.state(edge.job, edge.when)

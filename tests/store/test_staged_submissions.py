@@ -152,6 +152,14 @@ async def test_a_broken_edge_in_a_later_chunk_of_a_job_counts(store: Store) -> N
     assert (await store.job(last)).status is Status.SKIPPED
 
 
+async def test_a_job_whose_edges_came_in_two_chunks_forgot_a_child_in_the_second_one(bench: Bench) -> None:
+    store = bench.store(LONG)
+    *parents, child, grandchild = jobs(252)
+    child.depends_on, grandchild.depends_on = after(*(job.id for job in parents)), after(child.id)
+    await store.submit([*parents, child, grandchild])
+    assert await bench.client.hget(bench.keys.job(child.id), "children") == b"1"
+
+
 async def test_a_chunk_that_comes_twice_is_stored_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bench.store()
     stage = store.scripts.submission_stage
