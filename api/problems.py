@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 
+from api.faults import Fault, faults_of
 from workron import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -105,31 +106,12 @@ _KIND_OF: Final[Mapping[type[errors.WorkronError], Kind]] = {
 }
 
 
-class Fault(TypedDict):
-    """One error in a request: its location and message."""
-
-    loc: list[str | int]
-    msg: str
-
-
 class InvalidFields(errors.InvalidRequest):
     """The request is not JSON, or invalid for this operation."""
 
     def __init__(self, details: Sequence[Mapping[str, Any]]) -> None:
-        self.faults = [_fault(detail) for detail in details[:_MOST_ITEMS]]
+        self.faults = faults_of(details)[:_MOST_ITEMS]
         super().__init__(_sentence(self.faults[0]))
-
-
-def _fault(detail: Mapping[str, Any]) -> Fault:
-    """Return one of pydantic's errors for clients: without the input, and without names of our classes."""
-    loc = detail["loc"]
-    place = [part for before, part in zip((None, *loc), loc, strict=False) if not _names_a_class(before, part)]
-    return {"loc": place, "msg": detail["msg"].removeprefix("Value error, ")}
-
-
-def _names_a_class(before: object, part: object) -> bool:
-    """Return whether pydantic names a member of a union here, as after the index in `depends_on`."""
-    return isinstance(before, int) and part in ("constrained-str", "DependsOn")
 
 
 def _sentence(fault: Fault) -> str:

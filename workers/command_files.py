@@ -234,7 +234,8 @@ def _checked(result: bytes | None) -> tuple[str | None, str | None]:
 def _instructions(control: bytes) -> tuple[str | None, int | None]:
     """Return the last progress and the last requested retry delay in the end of a control file."""
     progress, retry_after_ms = None, None
-    for line in control.decode(errors="replace").splitlines():
+    for written in control.splitlines():  # of bytes: a carriage return ends a line, too, as in progress bars
+        line = written.decode(errors="replace")
         if asked := _RETRY_AFTER.match(line):
             with contextlib.suppress(ValueError):
                 retry_after_ms = to_ms(min(parse_duration(asked[1]), _LONGEST_WAIT_S))

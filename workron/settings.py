@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 
 from workron.durations import parse_duration
 from workron.errors import SettingsError
+from workron.names import NAME
 
 PREFIX: Final = "WORKRON_"
 FILE: Final = "workron.toml"
@@ -32,7 +33,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
 NamedPath = Annotated[Path, BeforeValidator(_not_empty)]
 Names = Annotated[list[str], BeforeValidator(_split)]
 Limit = Annotated[int, Field(ge=0)] | Literal["none"] | None
-_QUEUE_WITH_WEIGHT: Final = r"^[A-Za-z0-9_.-]{1,64}(:[1-9][0-9]{0,5})?$"
+_QUEUE_WITH_WEIGHT: Final = rf"^{NAME}(:[1-9][0-9]{{0,5}})?$"
 QueueNames = Annotated[list[Annotated[str, Field(pattern=_QUEUE_WITH_WEIGHT)]], BeforeValidator(_split)]
 
 

@@ -147,7 +147,7 @@ def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
 def _parse_one(model: type[BaseModel], root: Node, place: tuple[str | int, ...]) -> Any:
     """Validate one object; a job's array can have very many values."""
     array = root.member("array") if issubclass(model, NewJob) else None
-    values = array.member("values") if array is not None and not array.is_array else None
+    values = array if array is None or array.is_array else array.member("values")
     if values is None or not values.is_array:
         _limit(root, place, most=_MOST_OF_ALL if "result" in model.model_fields else _MOST_MEMBERS)
         return _validated(model, root.raw[root.start : root.end], place)

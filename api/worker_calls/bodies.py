@@ -37,7 +37,10 @@ from workron.specs.job_fields import AnyResult, Progress
 STORED: Final = OUTPUT_HEAD + OUTPUT_TAIL
 """Bytes kept of one attempt's output."""
 LONGEST_WAIT_S: Final = 60
+_ANY: Final = r"[\x21-\x2e\x30-\x7e]"
 _NAME: Final = r"^[\x21-\x7e]{1,100}$"
+_SEGMENT: Final = rf"^([\x21-\x2d\x30-\x7e]{_ANY}{{0,99}}|\.[\x21-\x2d\x30-\x7e]{_ANY}{{0,98}}|\.\.{_ANY}{{1,98}})$"
+"""A segment of a path: no slash, and neither `.` nor `..`."""
 _BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _ERROR_BYTES: Final = 4096
 
@@ -53,7 +56,7 @@ def is_key(worker: str) -> bool:
     return ":claim" in worker
 
 
-WorkerId = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_is_no_key)]
+WorkerId = Annotated[str, StringConstraints(pattern=_SEGMENT), AfterValidator(_is_no_key)]
 """No spaces: in Redis, names are separated by spaces."""
 RequestId = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7d]{1,100}$")]
 """No tilde: it marks the non-waiting requests of Workron's own worker."""

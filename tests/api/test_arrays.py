@@ -25,6 +25,38 @@ async def test_an_array_is_one_job_with_counts_of_its_tasks(client: httpx2.Async
     assert (await client.get(f"/jobs/{job['id']}")).json() == job
 
 
+@pytest.mark.parametrize(
+    ("short", "size"), [(5, 5), (5.0, 5), (["a", "b"], 2), ({"size": 5}, 5), ({"values": ["a", "b"]}, 2)]
+)
+async def test_a_size_or_a_list_of_values_is_short_for_an_array(
+    client: httpx2.AsyncClient, short: Any, size: int
+) -> None:
+    assert (await submit(client, array=short))["array"]["size"] == size
+    sent = {"jobs": [{"name": "a", "command": "true", "array": short}]}
+    assert (await client.post("/workflows", json=sent)).status_code == 201
+    schedule = {"cron": "@daily", "job": {"command": "c", "array": short}}
+    assert (await client.put("/schedules/s", json=schedule)).is_success
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place", "message"),
+    [
+        (0, ["array", "size"], "must be at least 1"),
+        (2.5, ["array", "size"], "must be a whole number"),
+        (True, ["array"], "must be an object"),
+        ("3", ["array"], "must be an object"),
+        ([], ["array", "values"], "must have at least 1 item"),
+        (["a", 1], ["array", "values", 1], "must be a string"),
+    ],
+)
+async def test_a_wrong_short_form_is_refused_with_its_place(
+    client: httpx2.AsyncClient, wrong: Any, place: list[Any], message: str
+) -> None:
+    response = await client.post("/jobs", json={"command": "true", "array": wrong})
+    assert response.status_code == 422
+    assert response.json()["errors"] == [{"loc": place, "msg": message}]
+
+
 async def test_its_tasks_are_listed_in_order_and_page_by_page(client: httpx2.AsyncClient, store: Store) -> None:
     job = await submit(client, name="many", array={"values": ["a", "b", "c", "d", "e"]})
     await finish(store, (await claim(store))[0])
@@ -70,8 +102,8 @@ async def test_some_tasks_are_cancelled_and_retried(client: httpx2.AsyncClient, 
         ("10", "has the tasks 0 to 9"),
         ("3-1", "selects no task"),
         ("0-9999999", "more than 100,000"),
-        ("1,,2", "pattern"),
-        ("a", "pattern"),
+        ("1,,2", "like 0-9,20"),
+        ("a", "like 0-9,20"),
     ],
 )
 async def test_tasks_that_are_not_there_are_refused(client: httpx2.AsyncClient, tasks: str, said: str) -> None:

@@ -49,6 +49,8 @@ BODIES: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (NewWorkflow, {"name": "w", **jobs(3000, depends_on=[{"job": "x", "when": "failed"}]), "on_failure": "stop"}),
     (MoreJobs, jobs(3000, depends_on=[f"p{n}" for n in range(10_000)])),
     (NewJob, {"command": "true", "array": {"max_parallel": 3, "values": VALUES}}),
+    (NewJob, {"command": "true", "array": VALUES}),
+    (NewJobs, jobs(3000, array=VALUES)),
     (NewJob, {"argv": ["true", *VALUES[:9000]], "env": {"A": BIG}, "metadata": {"a": [[[[[[[[[[1]]]]]]]]]]}}),
     (NewJob, {"command": BIG, "array": {"values": ["a"]}}),
     (NewExchange, {"worker_id": "w", "results": many_of(150, output={"text": BIG}, result={"a": [1] * 30_000})}),
@@ -80,6 +82,7 @@ FAULTS: list[tuple[type[BaseModel], bytes]] = [
     (NewWorkflow, orjson.dumps({**jobs(3000), "on_failure": "never"})),
     (NewJob, orjson.dumps({"command": "x", "array": {"values": [*VALUES, "\0"]}})),
     (NewJob, orjson.dumps({"command": "x", "array": {"values": VALUES, "size": 3}})),
+    (NewJob, orjson.dumps({"command": "x", "array": [*VALUES, 1]})),
     (NewOutputs, orjson.dumps({"data": [*many_of(149, output={"text": BIG}), {"id": "?", "fence": 1}]})),
 ]
 
@@ -98,6 +101,7 @@ def test_a_fault_is_reported_with_its_place(model: type[BaseModel], raw: bytes) 
     [
         (NewJobs, b'{"jobs":%b}' % many('{"command":"true"}', 100_001)),
         (NewJob, b'{"command":"true","array":{"values":%b}}' % many('"v"', 1_000_001)),
+        (NewJob, b'{"command":"true","array":%b}' % many('"v"', 1_000_001)),
         (NewJob, b'{"command":"true","argv":%b}' % many('"v"', 1_000_000)),
         (NewJob, orjson.dumps({"command": "true", "env": {f"v{n}": "" for n in range(200_000)}})),
         (NewJob, orjson.dumps({"command": "true", "metadata": {"a": {f"v{n}": "" for n in range(200_000)}}})),

@@ -18,6 +18,13 @@ def test_a_task_for_each_line_of_a_file(workron: CommandLine) -> None:
     assert f"1 of {array}, value grace hopper" in workron("show", tasks[1]["id"]).out
 
 
+def test_a_form_feed_or_another_separator_does_not_end_a_line_of_values(workron: CommandLine) -> None:
+    ran = workron("submit", "--array-values", "-", "--", "true", given="a\x0cb\u2028c\x85d\re\r\nf\n")
+
+    assert ran.code == 0, ran.err
+    assert workron("show", ran.out.strip(), "-o", "json").document["array"]["size"] == 2
+
+
 def test_some_tasks_are_run_again(workron: CommandLine) -> None:
     command = "[ -e fixed ] || [ $WORKRON_ARRAY_INDEX != 1 ]"
     ran = workron("submit", "--wait", "--array", "3", "--max-parallel", "2", "--max-attempts", "1", "--", command)

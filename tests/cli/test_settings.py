@@ -63,9 +63,9 @@ def test_secrets_are_masked(alone: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("args", "env", "expected"),
     [
-        (["up", "--port", "99999"], {}, "--port: input should be less than or equal to 65535, not '99999'"),
+        (["up", "--port", "99999"], {}, "--port: must be at most 65535, not '99999'"),
         (["api"], {"WORKRON_LEASE": "3 parsecs"}, "WORKRON_LEASE: '3 parsecs' is not a duration"),
-        (["worker"], {"WORKRON_LOG_FORMAT": "xml"}, "WORKRON_LOG_FORMAT: input should be 'auto', 'console' or 'json'"),
+        (["worker"], {"WORKRON_LOG_FORMAT": "xml"}, "WORKRON_LOG_FORMAT: must be 'auto', 'console' or 'json'"),
         (["up"], {"WORKRON_DATA_DIR": ""}, "WORKRON_DATA_DIR: is empty: name a path, or leave it out"),
         (["api", "--api-key-file", ""], {}, "--api-key-file: is empty"),
         (["reaper", "--lease", "5s", "--heartbeat", "5s"], {}, "lease (5s) must be more than twice the heartbeat"),
@@ -117,7 +117,7 @@ def test_variables_that_a_job_or_a_client_has_are_none_of_a_settings_misspelled(
     ("content", "expected"),
     [
         (b"prot = 1\n", "workron.toml: there is no setting 'prot', did you mean port?"),
-        (b"port = 'x'\n", "workron.toml: input should be a valid integer"),
+        (b"port = 'x'\n", "workron.toml: must be a whole number"),
         (b"port = \n", "workron.toml is not valid TOML: Invalid value (at line 1"),
         (b"[server]\nport = 1\n", "there is no setting 'server'"),
         (b"host = '\xff'\n", "workron.toml is not valid UTF-8"),
@@ -146,7 +146,7 @@ def test_no_secret_stands_in_an_error(alone: CommandLine) -> None:
     ran = alone("config", "show", "--port", "x", WORKRON_REDIS="redis://:secret@h")
 
     assert ran.code == 2
-    assert "workron.toml: input should be a valid string" in ran.err
+    assert "workron.toml: must be a string" in ran.err
     assert "secret" not in ran.err
 
 

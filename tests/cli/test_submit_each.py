@@ -38,6 +38,12 @@ def test_many_lines_are_few_requests_in_their_order(scripted: CommandLine, bulk:
     assert {call.path for call in bulk.calls} == {"/jobs/bulk"}
 
 
+def test_a_form_feed_or_another_separator_does_not_end_a_line(scripted: CommandLine, bulk: ScriptedApi) -> None:
+    scripted("submit", "--each", "-", given="echo a\x0cb\u2028c\x85d\re\r\necho f\n")
+
+    assert commands(bulk) == [["echo a\x0cb\u2028c\x85d\re", "echo f"]]
+
+
 def test_long_lines_are_more_requests_none_of_which_is_too_large(scripted: CommandLine, bulk: ScriptedApi) -> None:
     lines = [f"{'x' * 900_000} {number}" for number in range(6)]
 

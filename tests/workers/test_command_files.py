@@ -112,6 +112,9 @@ async def test_other_exit_codes_ask_for_none(executor: Executor) -> None:
         ("yes | head -c 1000000; echo progress=end", "end"),
         ("head -c 100000 /dev/urandom; echo; echo progress=end", "end"),
         ("printf '\\033[2J'", "␛[2J"),
+        ("printf '50%%\\f of it\\n'", "50%␌ of it"),
+        ("printf '50%%\\342\\200\\250 of it\\n'", "50%\u2028 of it"),
+        ("printf '10%%\\r20%%\\r\\n'", "20%"),
         ("head -c 3000 /dev/zero | tr '\\0' x", "x" * 200),
     ],
 )

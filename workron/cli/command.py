@@ -12,6 +12,7 @@ from click.exceptions import NoSuchCommand
 
 from workron.cli.exits import MEANING, Exit, complain, notice, silence
 from workron.errors import WorkronError
+from workron.lines import lines_of
 
 _LEFT: Final = 2
 _OPTIONS: Final = "Options"
@@ -42,7 +43,7 @@ class Command(click.Command):
         """Write the examples unwrapped: a wrapped command line can't be copied."""
         if self.epilog:
             with formatter.section("Examples"):
-                formatter.write("".join(f"{'':{_LEFT}}{line}\n" for line in self.epilog.splitlines()))
+                formatter.write("".join(f"{'':{_LEFT}}{line}\n" for line in lines_of(self.epilog)))
 
 
 class Group(click.Group):

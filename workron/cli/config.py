@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from workron.durations import format_duration, parse_duration
 from workron.errors import SettingsError
 from workron.settings import FILE, PREFIX, Settings, from_file, from_variables
+from workron.specs.messages import in_words
 
 _NO_SETTINGS: Final = frozenset(
     {"URL", "JOB_ID", "ATTEMPT", "QUEUE", "FENCE", "GUARD", "LIFELINE", "CONTROL", "RESULT", "PARENTS", "WORKFLOW_ID"}
@@ -81,7 +82,7 @@ class Sources:
 
     def explain(self, fault: ErrorDetails) -> str:
         """Return a readable message for a validation error."""
-        message = fault["msg"].removeprefix("Value error, ")
+        message = in_words(fault["msg"])
         if not fault["loc"]:
             return message
         name = str(fault["loc"][0])

@@ -51,7 +51,7 @@ def submit_lines(
 
 def _submitted(client: Client, path: str, job: Mapping[str, Any], key: str | None) -> Iterator[JobDoc]:
     with _opened(path) as file:
-        commands = (line for text in file if (line := text.rstrip("\r\n")).strip())
+        commands = (line for text in file if (line := text.removesuffix("\n").removesuffix("\r")).strip())
         for number, some in enumerate(_requests(commands, len(json.dumps(job))), 1):
             jobs = [{**job, "command": command} for command in some]
             yield from client.submit_bulk(jobs, idempotency_key=f"{key}-{number}" if key else None)
@@ -74,8 +74,9 @@ def _requests(commands: Iterable[str], size_of_rest: int) -> Iterator[list[str]]
 @contextmanager
 def _opened(path: str) -> Iterator[IO[str]]:
     """Open a file, or stdin for `-`; a byte order mark is no part of the first line."""
+    source = sys.stdin.fileno() if path == "-" else path
     try:
-        with open(sys.stdin.fileno() if path == "-" else path, encoding="utf-8-sig", closefd=path != "-") as file:
+        with open(source, encoding="utf-8-sig", newline="\n", closefd=path != "-") as file:
             yield file
     except UnicodeError as error:
         raise InvalidRequest(f"{path} is not UTF-8 text: {error}") from None

@@ -12,6 +12,7 @@ from workron.cli.job_fields import PLAIN
 from workron.cli.values import (
     CODES,
     CONCURRENCY,
+    DECIMAL,
     DEPENDENCIES,
     DURATION,
     LINES,
@@ -90,14 +91,18 @@ job_options = options(
     ),
     click.option("--retry-delay", "retry__delay", type=DURATION, help="delay before the second attempt (default: 1s)"),
     click.option(
-        "--retry-factor", "retry__factor", metavar="N", type=float, help="multiplier of each further delay (default: 2)"
+        "--retry-factor",
+        "retry__factor",
+        metavar="N",
+        type=DECIMAL,
+        help="multiplier of each further delay (default: 2)",
     ),
     click.option("--retry-max-delay", "retry__max_delay", type=DURATION, help="maximum delay (default: 1h)"),
     click.option(
         "--retry-jitter",
         "retry__jitter",
         metavar="0-1",
-        type=float,
+        type=DECIMAL,
         help="random share of each delay, 0 to 1 (default: 0.5)",
     ),
     click.option("--retry-on-exit", type=CODES, help="retry only after these exit codes: 1,64-78"),

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from workron.lines import lines_of
+
 _ZERO_WIDTH_JOINER: Final = "\u200d"
 _NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -16,7 +18,7 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Return the text like `printable`, but with line breaks."""
-    return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
+    return "\n".join(printable(line.replace("\t", "    ")) for line in lines_of(text))
 
 
 def _escaped(char: str) -> str:

@@ -1,6 +1,7 @@
 """The values of options: texts that become what the API takes, or are refused with an example of a right one."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Any, Final
 import click
 
 from workron.durations import parse_duration
+from workron.lines import lines_of
 
 _CODES: Final = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?")
 _WHENS: Final = ("done", "failed", "finished")
@@ -48,6 +50,16 @@ def _number(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _decimal(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a number; write it like 2 or 0.5")
+    return number
 
 
 def _count(text: str) -> int:
@@ -95,13 +107,17 @@ def _metadata(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if text.lstrip().startswith("{"):
         try:
-            found: dict[str, Any] = json.loads(text)
+            found: dict[str, Any] = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not a JSON object: {error}") from None
         return found
     if not equals:
         raise ValueError(f"{text!r} is neither K=V nor a JSON object")
     return {key: value}
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -133,13 +149,16 @@ def _dependency(text: str) -> str | dict[str, str]:
 
 def _lines(path: str) -> list[str]:
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ValueError(f"{path} can't be read: {error}") from None
-    return text.removeprefix("\ufeff").splitlines()  # a byte order mark is no part of the first line
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return lines_of(data.decode("utf-8-sig"))  # a byte order mark is no part of the first line
+    except UnicodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path} can't be read: {(error.strerror or '').lower()}") from None
 
 
 NUMBER: Final = Value("N", _number)
+DECIMAL: Final = Value("N", _decimal)
 COUNT: Final = Value("N", _count)
 DURATION: Final = Value("TIME", parse_duration)
 MOMENT: Final = Value("TIME", _moment)

@@ -1,6 +1,7 @@
 """Workflow files: the body of `POST /workflows` as JSON, YAML or TOML."""
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
@@ -112,6 +113,8 @@ def _plain(value: Any, path: str) -> Any:
             return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case date():
             return value.isoformat()
+        case float() if not math.isfinite(value):
+            raise _FileError(f"{path}: {value} is not a JSON number")
         case str() | bool() | int() | float() | None:
             return value
     raise _FileError(f"{path}: {type(value).__name__} is not allowed here")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from workron.errors import StartupError
+from workron.lines import lines_of
 
 PID_FILE: Final = "valkey.pid"
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -100,7 +101,7 @@ async def ask(socket: Path, command: str) -> str | None:
 
 def last_words(log: str) -> str:
     """Return the end of a log as one line."""
-    lines = [_LOG_PREFIX.sub("", line).strip() for line in log.splitlines()]
+    lines = [_LOG_PREFIX.sub("", line).strip() for line in lines_of(log)]
     return "; ".join([line for line in lines if line][-3:])[-400:] or "it said nothing"
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from workron.names import NAME
+
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_ATTEMPTS: Final = 3
@@ -19,7 +21,7 @@ PRIORITIES: Final = range(1, 10)
 MIB: Final = 1024 * 1024
 NAME_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 NO_NUL: Final = r"^[^\x00]*$"
-QUEUE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
+QUEUE_PATTERN: Final = f"^{NAME}$"
 
 
 class Reason(StrEnum):

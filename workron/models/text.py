@@ -28,4 +28,4 @@ def last_bytes(text: str, limit: int) -> str:
 
 def first_line(text: str) -> str:
     """Return the first line as harmless text of at most `LONGEST_LINE` characters."""
-    return harmless(text.strip().split("\n", 1)[0])[:LONGEST_LINE].rstrip()
+    return harmless(text.strip()).split("\n", 1)[0][:LONGEST_LINE].rstrip()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workron.errors import StoreUnsuitable
+from workron.lines import lines_of
 from workron.redis.connection import Connection
 
 OLDEST: Final = (7, 0)
@@ -47,7 +48,7 @@ def _parse_info(reply: Any) -> dict[str, str]:
     """Return the fields of INFO; none where it was refused."""
     if not isinstance(reply, bytes):
         return {}
-    pairs = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines())
+    pairs = (line.partition(":") for line in lines_of(reply.decode("utf-8", "replace")))
     return {name: value for name, colon, value in pairs if colon}
 
 

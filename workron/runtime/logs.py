@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from workron.lines import lines_of
 from workron.runtime import logger
 from workron.runtime.logger import Event, log
 from workron.settings import Settings
@@ -98,7 +99,7 @@ def _value(value: Any) -> str:
 
 def _traceback_lines(event: Mapping[str, Any]) -> Iterable[str]:
     # Indented: a line inside an exception's text can't pass for a log line.
-    return (f"    {printable(line)}" for line in str(event.get("exception", "")).splitlines())
+    return (f"    {printable(line)}" for line in lines_of(str(event.get("exception", ""))))
 
 
 class _Stamp:

@@ -48,14 +48,29 @@ Reference = Annotated[str, StringConstraints(min_length=1, max_length=200, patte
 or_with_a_point = BeforeValidator(_whole)
 
 
-def _length(digits: int, unit: str) -> str:
-    return rf"([1-9][0-9]{{0,{digits - 1}}}(\.[0-9]{{1,3}})?|0\.[0-9]{{0,2}}[1-9]){unit}"
+def _whole_below(most: int) -> str:
+    """Return a pattern of the whole numbers from 1 to below `most`."""
+    digits = str(most)
+    shorter = [rf"[1-9][0-9]{{0,{len(digits) - 2}}}"] if len(digits) > 1 else []
+    least = ["1", *"0" * len(digits)]
+    same = [
+        f"{digits[:at]}[{least[at]}-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        for at, digit in enumerate(digits)
+        if digit > least[at]
+    ]
+    return "|".join([*shorter, *same])
 
 
-_UNITS: Final = "|".join(_length(digits, unit) for digits, unit in ((11, "ms"), (8, "s"), (6, "m"), (4, "h"), (3, "d")))
-_MANY_DAYS: Final = r"([12][0-9]{3}|3[0-5][0-9]{2})d"
-_SOME_TIME: Final = f"^({_UNITS}|{_MANY_DAYS})$"
-_ANY_TIME: Final = f"^({_UNITS}|{_MANY_DAYS}|0(ms|s|m|h|d))$"
+def _length(unit: str, unit_ms: int) -> str:
+    most = LONGEST_S * 1000 // unit_ms
+    return rf"(({_whole_below(most)})(\.[0-9]{{1,3}})?|{most}|0\.[0-9]{{0,2}}[1-9]){unit}"
+
+
+_UNITS: Final = "|".join(
+    _length(*unit) for unit in (("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000))
+)
+_SOME_TIME: Final = f"^({_UNITS})$"
+_ANY_TIME: Final = f"^({_UNITS}|0(ms|s|m|h|d))$"
 """A duration as text, at most the longest number of seconds."""
 ANY_LENGTH: Final = (
     {"type": "number", "minimum": 0, "maximum": LONGEST_S},
@@ -77,7 +92,7 @@ def _seconds(value: Any) -> Any:
         return value
     seconds = seconds_of(value)
     if seconds is None:
-        raise ValueError("is not a duration; write seconds, or like 0.5s, 30s, 5m, 24h, 7d")
+        raise ValueError("is not a duration up to 3660d; write seconds, or like 0.5s, 30s, 5m, 24h, 7d")
     return seconds
 
 
@@ -99,7 +114,10 @@ def fits(texts: Iterable[str]) -> None:
 
 def epoch_ms(text: str) -> int:
     """Return the time as milliseconds since 1970, at least 1: for the store, 0 is none."""
-    at_ms = (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(milliseconds=1)
+    try:
+        at_ms = (datetime.fromisoformat(text.upper()) - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise ValueError("has a date, a time or an offset that is out of range") from None
     if at_ms > _LATEST_MS:
         raise ValueError("is too far in the future")
     return max(1, at_ms)

@@ -5,11 +5,14 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
 
 from workron import ids, models
 from workron.durations import to_ms
@@ -67,6 +70,24 @@ class NewArray(Body):
         return models.NewArray(ids.new_id(), size, self.values, self.max_parallel)
 
 
+def _with_field(array: Any) -> Any:
+    """Return the short forms, a size or a list of values, as the object for which they stand."""
+    if isinstance(array, list):
+        return {"values": array}
+    return {"size": array} if isinstance(array, int | float) and not isinstance(array, bool) else array
+
+
+class _ShortForms:
+    """Describes an array with its short forms."""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler(core_schema)
+        fields = handler.resolve_ref_schema(whole)["properties"]
+        return {"anyOf": [whole, *(fields[name]["anyOf"][0] for name in ("size", "values"))]}
+
+
+AnyArray = Annotated[NewArray, BeforeValidator(_with_field), _ShortForms()]
+
 _NEW_JOB_SCHEMA: Final[dict[str, Any]] = {
     "oneOf": [
         {"required": ["command"], "properties": {"command": {"type": "string"}, "argv": {"type": "null"}}},
@@ -88,8 +109,9 @@ class NewJob(PlainJob):
 
     model_config = ConfigDict(json_schema_extra=_NEW_JOB_SCHEMA)
 
-    array: NewArray | None = None
-    """Run the job as an array of tasks; it ends when all tasks have ended."""
+    array: AnyArray | None = None
+    """Run the job as an array of tasks; it ends when all tasks have ended. A number is short for `size`, a list
+    for `values`."""
     concurrency: Concurrency | None = None
     """A key shared with other jobs, and how many jobs with that key may run at a time."""
     unique: Unique | None = None

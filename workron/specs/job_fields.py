@@ -12,16 +12,17 @@ from workron.models.retry import RetryPolicy
 from workron.specs.fields import Body, EnvName, Seconds, SomeSeconds, Text, fits, or_with_a_point
 
 _CODE: Final = "([1-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])"
-_KEY: Final = r"^[A-Za-z0-9_.\-]{1,128}$"
+KEY_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,128}$"
 ExitCode = Annotated[int, Field(ge=1, le=255), or_with_a_point]
-ExitCodes = Annotated[str, StringConstraints(pattern=f"^{_CODE}-{_CODE}$")]
+CODES_PATTERN: Final = f"^{_CODE}-{_CODE}$"
+ExitCodes = Annotated[str, StringConstraints(pattern=CODES_PATTERN)]
 """A range, both ends included."""
 
 
 class Concurrency(Body):
     """At most `limit` jobs with this key run at a time, in all queues together; the others wait in order."""
 
-    key: Annotated[str, StringConstraints(pattern=_KEY)]
+    key: Annotated[str, StringConstraints(pattern=KEY_PATTERN)]
     """Up to 128 of the characters allowed in names of queues."""
     limit: Annotated[int, Field(ge=1, le=100_000), or_with_a_point]
     """The limit of the latest job applies to all."""

@@ -25,7 +25,7 @@ def _moment(value: Any) -> Moment:
             return Moment(at_ms=epoch_ms(value))
         seconds = seconds_of(value)
         if seconds is None:
-            raise ValueError("is neither a time (2030-01-31T18:00:00Z) nor a duration (seconds, 30s, 5m, 7d)")
+            raise ValueError("is neither a time (2030-01-31T18:00:00Z) nor a duration up to 3660d (seconds, 30s, 7d)")
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("is neither a string nor a number")  # noqa: TRY004 - pydantic wants this one
     else:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, StringConstraints, ValidationError, model_valid
 from workron import ids, models
 from workron.errors import InvalidRequest, TooLarge
 from workron.models.job_fields import NO_NUL
+from workron.names import NAME
 from workron.schedules import times
 from workron.schedules.models import CatchUp, Definition, Overlap, Work
 from workron.schedules.times import Dst
@@ -17,7 +18,7 @@ from workron.specs.job import NewJob
 from workron.specs.ordering import workflow_jobs
 from workron.specs.workflow import NewWorkflow
 
-SCHEDULE_PATTERN: Final = r"^[A-Za-z0-9_.\-]{1,64}$"
+SCHEDULE_PATTERN: Final = f"^{NAME}$"
 MOST_BYTES: Final = 1024 * 1024
 """Maximum size of the job or workflow of a schedule, as JSON."""
 

@@ -27,6 +27,7 @@ from typing import IO, Final, TypeVar
 from workron.cli.command import guarded
 from workron.client import Client
 from workron.errors import StartupError
+from workron.lines import lines_of
 from workron.local import child_specs, secure_files, supervisor
 from workron.local.child_specs import ChildSpec
 from workron.local.embedded import EmbeddedServer
@@ -148,7 +149,7 @@ def _check(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
     if process.poll() is None:
         return
     log.seek(0)
-    said = [line for line in log.read().decode(errors="replace").splitlines() if line.startswith(_SAID)]
+    said = [line for line in lines_of(log.read().decode(errors="replace")) if line.startswith(_SAID)]
     raise StartupError(
         said[-1].removeprefix(_SAID) if said else f"the demo's processes ended ({how_it_ended(process.returncode)})"
     )
