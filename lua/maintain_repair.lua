@@ -11,7 +11,7 @@
 -- mended: 1 if this call repaired it
 
 local cursor, number = ARGV[1], ARGV[2]
-local SHORT = 1000 -- a longer list is not searched; a later scan does it when the list is shorter
+local SHORT = 1000 -- a longer list is only searched so far; a later scan searches it when it is shorter
 local SHOWN = 200 -- most bytes of a detail: it may be anything
 local STATUSES = { pending = true, scheduled = true, running = true }
 for status in pairs(INDEXED) do
