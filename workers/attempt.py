@@ -7,11 +7,12 @@ guardian when its lease ends. All but a lost lease are TERM to its whole process
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from workers.command import program_for, why_not_started
-from workers.command_files import Notes, with_notes
+from workers.command import is_of_the_host, program_for, why_not_started
+from workers.command_files import Notes, Said, with_notes
 from workers.guardian import boottime_s
 from workers.guardian_link import GuardianLink
 from workers.outcome import Ending, not_started, outcome_of
@@ -19,7 +20,7 @@ from workers.output import OutputBuffer
 from workers.parents import FetchParents
 from workers.poison import PoisonJobs
 from workers.process import Halted, Launcher, Process
-from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Exhaustion, Shortage, is_shortage
+from workers.shortage import AGAIN_S, PATIENCE_OF_LEASE, Exhaustion, Shortage
 from workron.durations import to_seconds
 from workron.models import Claim, Outcome, OutputPatch
 
@@ -144,17 +145,32 @@ class Attempt:
                 await process.exited
                 status = self._finish(process)
             outcome = outcome_of(self.claim, self._ending, status, self.output, self._why)
-            return with_notes(outcome, self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents))
+            return with_notes(outcome, await self._take_notes())
         except Halted:
-            self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
+            self._drop_notes()
             self._end(Ending.STOP)
             return outcome_of(self.claim, self._ending, None, self.output)
         except StartError as error:
-            self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
+            self._drop_notes()
             return not_started(str(error))
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    async def _take_notes(self) -> Said:
+        """Take the command's files; a host that cannot read them now may do so soon."""
+        until_s = self._loop.time() + self.patience_s
+        while True:
+            try:
+                return self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
+            except Shortage as shortage:
+                if self._loop.time() >= until_s:
+                    return Said(complaint=f"its result was not kept: {shortage}")
+                await self._wait_for_room(shortage)
+
+    def _drop_notes(self) -> None:
+        with suppress(Shortage):
+            self._shared.notes.take(self.claim.fence, parents=self.claim.has_parents)
 
     async def wait_while(self, holds: Callable[[], bool]) -> None:
         """Wait while the condition is true, at most as long as the attempt may be delayed."""
@@ -226,9 +242,11 @@ class Attempt:
             program = program_for(self.claim, shared.environment, self._guardian.token, files)
             self._process = process = shared.launcher.start(program, self.output)
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and is_shortage(error):
+            if isinstance(error, OSError) and is_of_the_host(error):
                 raise Shortage(why_not_started(self.claim, error)) from error
             raise StartError(why_not_started(self.claim, error)) from error
+        except MemoryError as error:
+            raise Shortage("the worker has no memory left") from error
         if shared.exhaustion.lasts:
             shared.exhaustion.started()
         self._guardian.group(self.claim.fence, process.pid)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from workers.guardian import FENCE_VARIABLE, GUARD_VARIABLE, limit_of
+from workers.shortage import is_shortage
 from workers.spawn import Program
 from workron.models import Claim
 
@@ -18,7 +19,7 @@ job that needs more sets them in its `env`. No TERM: there is no terminal."""
 
 _FENCE: Final = FENCE_VARIABLE.encode()
 _GUARD: Final = GUARD_VARIABLE.encode()
-_SHELL: Final = b"/bin/sh"
+SHELL: Final = b"/bin/sh"
 _LONGEST_ARGUMENT: Final = 128 * 1024 - 1
 """Linux's maximum length of a single argument (MAX_ARG_STRLEN)."""
 _OF_THE_SYSTEM: Final = (errno.EAGAIN, errno.ENOMEM)
@@ -50,11 +51,11 @@ def program_for(
         return Program(argv[0], argv, env, cwd, mark=mark)
     command = _encode(claim.command)
     if len(command) <= _LONGEST_ARGUMENT:
-        return Program(_SHELL, (b"sh", b"-c", b"--", command), env, cwd, mark=mark)
+        return Program(SHELL, (b"sh", b"-c", b"--", command), env, cwd, mark=mark)
     if b"\0" in command:
         raise ValueError("embedded null byte")
     # The shell reopens the file of its standard input, then makes the input empty as for other commands.
-    return Program(_SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command, mark=mark)
+    return Program(SHELL, _SOURCE_STDIN, env, cwd, script=_EMPTY_STDIN + command, mark=mark)
 
 
 def _environment(claim: Claim, environment: Mapping[bytes, bytes], guard: str) -> dict[bytes, bytes]:
@@ -87,6 +88,11 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def is_of_the_host(error: OSError) -> bool:
+    """Return whether a command could not be started for a reason that is no fault of its own."""
+    return is_shortage(error) or (error.filename == SHELL and error.errno != errno.E2BIG)
+
+
 def why_not_started(claim: Claim, error: OSError | ValueError) -> str:
     """Return a sentence with the reason why the command could not be started."""
     if isinstance(error, UnicodeError):
@@ -98,6 +104,6 @@ def why_not_started(claim: Claim, error: OSError | ValueError) -> str:
         return f"the working directory {claim.cwd} can't be used: {reason}"
     if error.errno == errno.E2BIG:
         return "the command can't be started: its arguments and environment are too long for this system"
-    if error.errno not in _OF_THE_SYSTEM and error.filename in (_SHELL, _encode(claim.argv[0] if claim.argv else "")):
+    if error.errno not in _OF_THE_SYSTEM and error.filename in (SHELL, _encode(claim.argv[0] if claim.argv else "")):
         return f"the program {os.fsdecode(error.filename)} can't be executed: {reason}"
     return f"the command can't be started: {reason}"

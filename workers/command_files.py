@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from workers.shortage import Shortage
+from workers.shortage import Shortage, is_shortage
 from workron.durations import parse_duration, to_ms
 from workron.models import Outcome, Reason, user_json
 from workron.models.text import first_line, last_bytes
 from workron.runtime.logger import log
 
 PREFIX: Final = "workron-notes-"
+MEMORY: Final = "/dev/shm"  # noqa: S108 - a directory of our own in it
 CONTROL, RESULT, PARENTS = b"control", b"result", b"parents"
 EX_TEMPFAIL: Final = 75
 """The exit code, from sysexits.h, by which a command requests a later retry."""
@@ -49,7 +50,7 @@ class Said(NamedTuple):
 
 
 class Notes:
-    """The files of one worker's attempts. Without a directory (it could not be created) there are none."""
+    """The files of one worker's attempts. Until their directory can be created, no command starts: see `keep`."""
 
     def __init__(self) -> None:
         self.folder: str | None = None
@@ -62,11 +63,12 @@ class Notes:
 
     def open(self) -> None:
         """Create the directory; a lock on it shows that its worker is alive."""
-        _sweep()
+        with contextlib.suppress(FileNotFoundError):  # no directory for temporary files
+            _sweep()
         try:
-            self._own(tempfile.mkdtemp(prefix=PREFIX))
+            self._own(_new_folder())
         except OSError as error:
-            log.warning("no results or progress of commands: their files can't be created", error=str(error))
+            log.warning("commands can't start: their files can't be created", error=str(error))
 
     def _own(self, folder: str) -> None:
         if self._lock != -1:
@@ -82,13 +84,16 @@ class Notes:
 
         Raises Shortage if that is impossible at present.
         """
-        if self.folder is None or self._is_there():
+        if self.folder is not None and self._is_there():
             return
-        log.warning("directory of command files recreated: a command removed it")
         try:
-            self._make_again(self.folder)
+            if self.folder is None:
+                self._own(_new_folder())
+            else:
+                log.warning("directory of command files recreated: a command removed it")
+                self._make_again(self.folder)
         except OSError as error:
-            raise Shortage(f"the directory of the commands' files can't be made again: {error}") from error
+            raise Shortage(f"the directory of the commands' files can't be created: {error}") from error
 
     def _is_there(self) -> bool:
         with contextlib.suppress(OSError):
@@ -105,7 +110,7 @@ class Notes:
         try:
             os.mkdir(folder, stat.S_IRWXU)
         except FileExistsError:  # it is somebody else's
-            folder = tempfile.mkdtemp(prefix=PREFIX)
+            folder = _new_folder()
         self._own(folder)
 
     def close(self) -> None:
@@ -156,7 +161,7 @@ class Notes:
         Each file is opened by its name: the number of files in the directory makes no difference.
         """
         for fence in fences if self.folder is not None else ():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, Shortage):
                 about = os.stat(self._name(fence, CONTROL), follow_symlinks=False)
                 seen = (about.st_mtime_ns, about.st_size)
                 if self._seen.get(fence) != seen:
@@ -178,15 +183,15 @@ class Notes:
             file = os.open(self._name(fence, kind), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        except OSError:
-            return b""
+        except OSError as error:
+            return _unreadable(error)
         try:
             about = os.fstat(file)
             if not stat.S_ISREG(about.st_mode):
                 return b""
             return os.pread(file, limit, max(0, about.st_size - limit) if tail else 0)
-        except OSError:
-            return b""
+        except OSError as error:
+            return _unreadable(error)
         finally:
             os.close(file)
 
@@ -223,6 +228,13 @@ def with_notes(outcome: Outcome, said: Said) -> Outcome:
     )
 
 
+def _unreadable(error: OSError) -> bytes:
+    """Return the content of a file that the command made unreadable; raise Shortage if the host is to blame."""
+    if is_shortage(error):
+        raise Shortage(f"the commands' files can't be read: {error}") from error
+    return b""
+
+
 def _checked(result: bytes | None) -> tuple[str | None, str | None]:
     """Return the result, or why it is rejected."""
     try:
@@ -256,9 +268,19 @@ def _remove_any(path: str) -> None:
             os.unlink(path)
 
 
+def _new_folder() -> str:
+    """Create a private directory, in memory if there is no other place: a container may be read-only."""
+    try:
+        return tempfile.mkdtemp(prefix=PREFIX)
+    except OSError:
+        if not os.path.isdir(MEMORY):
+            raise
+        return tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY)
+
+
 def _sweep() -> None:
     """Remove the directories of dead workers: their lock is free."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for path in (*Path(tempfile.gettempdir()).glob(f"{PREFIX}*"), *Path(MEMORY).glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):
             about = path.lstat()
             ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()

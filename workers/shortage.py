@@ -1,4 +1,4 @@
-"""Resource exhaustion: the system has no process, file or memory left for another command.
+"""Resource exhaustion: the system has no process, file, memory or disk left for another command, or lacks its shell.
 
 Jobs are not to blame: they wait, for a while at their worker, then for another one.
 """
@@ -12,7 +12,11 @@ from typing import Final
 
 from workron.runtime.logger import log
 
-_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+_OF_THE_COMMAND: Final = frozenset(
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+    | {errno.ENOEXEC, errno.E2BIG, errno.EINVAL, errno.ELIBBAD, errno.ETXTBSY, errno.ENXIO}
+)
+"""What is wrong with a program, a directory or a file that a command names or makes."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
@@ -27,8 +31,8 @@ class Shortage(Exception):
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return whether the same call may succeed later, without any change to the command."""
-    return error.errno in _SHORT
+    """Return whether the host is to blame: the same call may succeed later, without any change to the command."""
+    return error.errno not in _OF_THE_COMMAND
 
 
 class Exhaustion:

@@ -218,16 +218,6 @@ async def test_a_job_whose_parents_cannot_be_had_says_so() -> None:
         assert "no such thing" in (outcome.error or "")
 
 
-async def test_without_room_for_files_commands_run_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    async with Executor(kill_grace_s=0.3) as executor:
-        assert executor.notes.folder is None
-        outcome, output = await run(executor, 'echo "${WORKRON_RESULT-unset}"', more={"parents": True})
-        assert (outcome, output) == (Outcome(None, exit_code=0), b"unset\n")
-
-
 async def test_the_directory_goes_with_its_worker() -> None:
     async with Executor(kill_grace_s=0.3) as executor:
         folder = Path(executor.notes.folder or "")
