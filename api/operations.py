@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_args
 
-from fastapi.params import Param
+from fastapi.params import Param, Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,6 +19,7 @@ from api import openapi, problems
 from api.auth.callers import ScopedRoute
 from api.context import context_of
 from api.http import body
+from api.http.queries import StrictQuery
 from workron.models import Scope
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
@@ -74,6 +75,7 @@ class Operations:
                     taken.reading(handler, signature) if taken else handler,
                     scopes=scopes if isinstance(scopes, tuple) else (scopes,),
                     takes=taken.model if taken else None,
+                    lists=next((query.lists() for query in _queries(signature)), None),
                     methods=[method],
                     operation_id=handler.__name__,
                     tags=[self._tag],
@@ -130,6 +132,13 @@ def _bodies(signature: inspect.Signature) -> Iterator[_Taken]:
         mark = next((each for each in marks if isinstance(each, JsonBody)), None)
         if mark or (not marks and issubclass(kind, BaseModel)):
             yield _Taken(name, kind, mark or JsonBody())
+
+
+def _queries(signature: inspect.Signature) -> Iterator[type[StrictQuery]]:
+    for parameter in signature.parameters.values():
+        kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
+        if any(isinstance(mark, Query) for mark in marks):
+            yield kind
 
 
 def _implied_problems(

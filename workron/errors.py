@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from workron.amounts import counted
+from workron.amounts import MOST_NAMED, counted, some
 
 
 class WorkronError(Exception):
@@ -58,7 +58,7 @@ class UnknownDependency(InvalidRequest):
     """`depends_on` names jobs that don't exist, or were deleted after their retention."""
 
     def __init__(self, job_ids: Sequence[str]) -> None:
-        super().__init__(f"depends_on names a job that does not exist: {', '.join(job_ids)}", field="depends_on")
+        super().__init__(f"depends_on names a job that does not exist: {some(job_ids)}", field="depends_on")
         self.job_ids = tuple(job_ids)
 
 
@@ -66,7 +66,8 @@ class DependencyCycle(InvalidRequest):
     """The jobs of a workflow depend on each other; `members` are names in order of the cycle."""
 
     def __init__(self, members: Sequence[str]) -> None:
-        path = " → ".join([*members, members[0]])
+        rest = len(members) - MOST_NAMED
+        path = " → ".join([*members[:MOST_NAMED], *([f"({rest:,} more)"] if rest > 0 else []), members[0]])
         super().__init__(f"the workflow has a dependency cycle: {path}", field="jobs")
         self.members = tuple(members)
 

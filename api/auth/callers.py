@@ -6,10 +6,11 @@ shows them.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -131,12 +132,15 @@ class ScopedRoute(APIRoute):
         *,
         scopes: Sequence[models.Scope],
         takes: type[BaseModel] | None = None,
+        lists: Collection[str] | None = None,
         openapi_extra: Mapping[str, Any],
         **options: Any,
     ) -> None:
         super().__init__(path, endpoint, openapi_extra={_DECLARED: [*scopes], **openapi_extra}, **options)
         self.takes: Final = takes
         """The model of the body, which the route itself parses."""
+        self._lists = lists
+        """The query parameters that may be repeated; None: the route has no parameters."""
         self._scopes = frozenset(scopes)
         changes = not (self.methods or set()).isdisjoint(_CHANGES)
         self._by_people = changes and not self._scopes.isdisjoint(_BY_PEOPLE)
@@ -151,6 +155,10 @@ class ScopedRoute(APIRoute):
                 asked.targets += (quote(value, safe="") for value in scope["path_params"].values())
             if self._scopes and asked.caller.scopes.isdisjoint(self._scopes):
                 await problems.from_error(_lacks(self._scopes))(scope, receive, send)
+                return
+            if self._lists is not None and (name := _repeated(scope["query_string"], self._lists)):
+                error = problems.InvalidFields([{"loc": ("query", name), "msg": "is given more than once"}])
+                await problems.from_error(error)(scope, receive, send)
                 return
         answering = super().handle(scope, receive, send)
         await (_while_there(answering, receive) if self._only_reads else answering)
@@ -187,6 +195,14 @@ async def left(receive: Receive) -> None:
 
 def _is_worker(caller: Caller) -> bool:
     return WORK in caller.scopes and ADMIN not in caller.scopes
+
+
+def _repeated(query: bytes, lists: Collection[str]) -> str | None:
+    """Return a parameter that is given twice, if there is one that is no list: only the last value would count."""
+    if b"&" not in query:
+        return None
+    names = (name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if name not in lists)
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _lacks(scopes: Iterable[models.Scope]) -> Forbidden:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from api.http.large import LARGE, LISTS, details_of, in_thread
+from api.http.large import LARGE, LISTS, details_of, in_thread, refuse_repeats
 from api.http.large import parse as parse_large
 from api.problems import InvalidFields
 from workron.errors import TooLarge
@@ -71,9 +71,11 @@ async def required(model: type[Model], request: Request, limit: int) -> Model:
 def parse(model: type[Model], body: bytes) -> Model:
     """Return the body as a model; raise `InvalidFields` with the errors found, up to a limit."""
     try:
-        return model.model_validate_json(body)
+        valid = model.model_validate_json(body)
     except ValidationError as error:
         raise InvalidFields(details_of(error)) from None
+    refuse_repeats(body)
+    return valid
 
 
 async def parse_many(model: type[Model], body: bytes) -> Model:

@@ -28,7 +28,10 @@ PARAMETER: Final[dict[str, Any]] = {
 
 def key_of(request: Request) -> str | None:
     """Return the request's Idempotency-Key, if it has one."""
-    key = request.headers.get(_HEADER)
+    keys = request.headers.getlist(_HEADER)
+    if len(keys) > 1:
+        raise InvalidRequest("Idempotency-Key is given more than once", field="Idempotency-Key")
+    key = keys[0] if keys else None
     if key is not None and _KEY.fullmatch(key) is None:
         raise InvalidRequest("Idempotency-Key must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
     return key

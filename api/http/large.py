@@ -21,6 +21,7 @@ from api.http.slices import Node, NoJsonError, canonical, take_apart
 from api.problems import InvalidFields
 from workron.errors import InvalidRequest
 from workron.specs.job import MOST_JOBS, MOST_VALUES, NewJob, Value
+from workron.strict_json import repeated_key
 
 Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
@@ -111,8 +112,6 @@ def _with_items(model: type[BaseModel], root: Node, node: Node, name: str) -> An
     """Validate the items of a list slice by slice."""
     _limit(root, (), node)
     head = _validated(model, _replaced(root, node, b"[]"), ())
-    if getattr(head, name):  # there were more than one of this name
-        return head
     field = model.model_fields[name]
     most = next(limit.max_length for limit in field.metadata if hasattr(limit, "max_length"))
     return head.model_copy(update={name: _items_of(node, _item_of(model, name), name, most)})
@@ -134,8 +133,6 @@ def _with_jobs(model: type[BaseModel], root: Node, jobs: Node) -> Any:
     """Validate the jobs slice by slice, then all of them together."""
     _limit(root, (), jobs)
     head = _validated(model, _replaced(root, jobs, orjson.dumps([{"command": _IN_PLACE}])), ())
-    if head.jobs[0].command != _IN_PLACE:  # there were more than one of this name
-        return head
     many = head.model_copy(update={"jobs": _items_of(jobs, _item_of(model, "jobs"), "jobs", MOST_JOBS)})
     try:
         many.check()
@@ -153,10 +150,7 @@ def _parse_one(model: type[BaseModel], root: Node, place: tuple[str | int, ...])
         return _validated(model, root.raw[root.start : root.end], place)
     _limit(root, place, values)
     new = _validated(model, _replaced(root, values, orjson.dumps([_IN_PLACE])), place)
-    held = new.array
-    if held is None or held.values != [_IN_PLACE]:
-        return new
-    array = held.model_copy(update={"values": _values_of(values, (*place, "array", "values"))})
+    array = new.array.model_copy(update={"values": _values_of(values, (*place, "array", "values"))})
     return new.model_copy(update={"array": array})
 
 
@@ -207,7 +201,7 @@ def _replaced(root: Node, node: Node, text: bytes) -> bytes:
 def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int | None = None) -> Any:
     """Validate the JSON text of a location with a model or an adapter; `first`: index of its first item in a list."""
     try:
-        return what.validate_json(text) if isinstance(what, TypeAdapter) else what.model_validate_json(text)
+        valid = what.validate_json(text) if isinstance(what, TypeAdapter) else what.model_validate_json(text)
     except ValidationError as error:
         details = details_of(error)
         for detail in details:
@@ -216,6 +210,14 @@ def _validated(what: Any, text: bytes, place: tuple[str | int, ...], first: int 
                 at = (first + at[0], *at[1:])
             detail["loc"] = (*place, *at)
         raise InvalidFields(details) from None
+    refuse_repeats(text, place)
+    return valid
+
+
+def refuse_repeats(text: bytes, place: tuple[str | int, ...] = ()) -> None:
+    """Raise an error for a duplicate key in valid JSON: the model has only the last value."""
+    if (key := repeated_key(text)) is not None:
+        raise InvalidFields([{"loc": place, "msg": f"duplicate key {key!r}"}])
 
 
 def details_of(error: ValidationError) -> list[Any]:

@@ -1,6 +1,6 @@
 """Query parameters shared by several routes."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -33,3 +33,8 @@ WaitSeconds = Annotated[
 
 class StrictQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def lists(cls) -> frozenset[str]:
+        """Return the names of the parameters that may be repeated."""
+        return frozenset(name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list)

@@ -112,7 +112,7 @@ def test_wait_reads_ids_from_stdin(workron: CommandLine) -> None:
     ran = workron("wait", "-o", "jsonl", "-", given="\n".join(ids))
 
     assert [job["id"] for job in ran.documents] == ids
-    assert workron("wait", "-").code == 0
+    assert workron("wait", "-").code == 2  # the command before it in the pipe has failed
 
 
 def test_wait_gives_up_after_its_limit(workron: CommandLine) -> None:

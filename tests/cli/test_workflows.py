@@ -116,7 +116,7 @@ def test_a_cycle_is_refused_and_named(workron: CommandLine) -> None:
 
 
 def test_a_refusal_of_the_api_is_reported_with_its_place_in_the_file(workron: CommandLine) -> None:
-    ran = workron("workflow", "submit", "-", given="jobs:\n- {name: a, command: x}\n- {name: b, command: no}\n")
+    ran = workron("workflow", "submit", "-", given="jobs:\n- {name: a, command: x}\n- {name: b, command: true}\n")
 
     assert (ran.code, ran.out) == (2, "")
     assert "jobs[1].command" in ran.err

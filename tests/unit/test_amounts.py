@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.local_stack import ROOT
-from workron.amounts import counted
+from workron.amounts import counted, some
 from workron.cli.bulk import progress
 from workron.client.documents import ActionDoc
-from workron.errors import QueueFull
+from workron.errors import DependencyCycle, QueueFull, UnknownDependency
 
 NOUNS = {
     *("attempts", "dependencies", "faults", "fields", "jobs", "keys", "queues", "schedules", "slots", "tasks", "times"),
@@ -22,6 +22,21 @@ TEXTS = {"kind", "job.id"}
 @pytest.mark.parametrize(("number", "text"), [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (12_000, "12,000 jobs")])
 def test_a_noun_has_the_number_of_its_amount(number: int, text: str) -> None:
     assert counted(number, "job") == text
+
+
+def test_a_cycle_of_1500_jobs_was_one_line_of_10000_characters() -> None:
+    assert str(DependencyCycle(["a", "b"])) == "the workflow has a dependency cycle: a → b → a"
+    cycle = DependencyCycle([f"job-{number}" for number in range(1_500)])
+    assert len(cycle.members) == 1_500
+    assert str(cycle) == (
+        "the workflow has a dependency cycle: "
+        "job-0 → job-1 → job-2 → job-3 → job-4 → job-5 → job-6 → job-7 → (1,492 more) → job-0"
+    )
+
+
+def test_a_message_names_some_of_many_jobs() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert str(UnknownDependency(list("abcdefghi"))).endswith("not exist: a, b, c, d, e, f, g, h and 1 more")
 
 
 def test_a_verb_follows_its_noun() -> None:

@@ -28,7 +28,7 @@ from workron.cli.options import (
 from workron.cli.render import STATUSES, Format, output_option, print_document, print_table
 from workron.cli.stream import OutputSink, await_end, follow
 from workron.cli.text import printable
-from workron.cli.values import COUNT, DURATION, PAIR, given
+from workron.cli.values import COUNT, DURATION, PAIR, given, merged
 from workron.client import Client
 from workron.client.documents import JobDoc
 
@@ -103,7 +103,7 @@ def ls(
     metadata: tuple[tuple[str, str], ...], *, limit: int, all_: bool, output: Format, client: Client, **filters: Any
 ) -> None:
     """List jobs, newest first."""
-    wanted = given(filters) | {f"metadata.{key}": value for key, value in metadata}
+    wanted = given(filters) | {f"metadata.{key}": value for key, value in merged(metadata, "--metadata").items()}
     jobs = client.jobs(limit=None if all_ else limit + 1, **wanted)
     printed = print_table(jobs if all_ else _first(limit, jobs), output, JOBS)
     if not printed:

@@ -21,6 +21,7 @@ from workron.cli.values import (
     NUMBER,
     VARIABLE,
     given,
+    merged,
 )
 
 COMMAND_FOLLOWS: Final = {"allow_interspersed_args": False}
@@ -161,7 +162,7 @@ def job_body(job: Mapping[str, Any], words: Sequence[str], cwd: str | None) -> d
         if nested:
             body.setdefault(field, {})[inner] = value
         else:
-            body[field] = _joined(value) if isinstance(value, tuple) else value
+            body[field] = _joined(value, f"--{field}") if isinstance(value, tuple) else value
     if "key" not in body.get("unique", {"key": ""}):
         raise click.BadParameter("requires --unique", param_hint="--unique-ttl, --unique-until, --on-conflict")
     if body.get("array", {}).keys() == {"max_parallel"}:
@@ -169,13 +170,13 @@ def job_body(job: Mapping[str, Any], words: Sequence[str], cwd: str | None) -> d
     return body
 
 
-def _joined(values: tuple[Any, ...]) -> Any:
+def _joined(values: tuple[Any, ...], option: str) -> Any:
     """Return the values of a repeated option as one: a list of all, or an object of all pairs and objects."""
     if isinstance(values[0], list):
         return [item for value in values for item in value]
     if isinstance(values[0], str):
         return list(values)
-    return {key: item for value in values for key, item in (value.items() if isinstance(value, dict) else [value])}
+    return merged(values, option)
 
 
 class Directory(NamedTuple):

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,9 @@ from typing import Any, Final
 import click
 
 from workron.durations import parse_duration
+from workron.errors import InvalidRequest
 from workron.lines import lines_of
+from workron.strict_json import repeated, repeated_key
 
 _CODES: Final = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})?")
 _WHENS: Final = ("done", "failed", "finished")
@@ -41,8 +43,22 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stdin_or(text: str) -> list[str]:
-    """Return the whitespace-separated words on stdin for `-`, otherwise the text alone."""
-    return sys.stdin.read().split() if text == "-" else [text]
+    """Return the whitespace-separated words on stdin for `-`, otherwise the text alone.
+
+    Without any word the command that writes them has probably failed.
+    """
+    words = sys.stdin.read().split() if text == "-" else [text]
+    if not words:
+        raise InvalidRequest("there are no ids on stdin")
+    return words
+
+
+def merged(values: Iterable[tuple[str, Any] | Mapping[str, Any]], option: str) -> dict[str, Any]:
+    """Return all pairs and objects of a repeated option as one object; refuse a key that is given twice."""
+    pairs = [pair for value in values for pair in (value.items() if isinstance(value, Mapping) else [value])]
+    if (key := repeated(pairs)) is not None:
+        raise click.BadParameter(f"{key} is given more than once", param_hint=option)
+    return dict(pairs)
 
 
 def _number(text: str) -> int:
@@ -110,6 +126,8 @@ def _metadata(text: str) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not a JSON object: {error}") from None
+        if (twice := repeated_key(text)) is not None:
+            raise ValueError(f"duplicate key {twice!r}")
         return found
     if not equals:
         raise ValueError(f"{text!r} is neither K=V nor a JSON object")

@@ -9,6 +9,7 @@ from ssl import SSLError
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from workron.amounts import MOST_NAMED, counted
 from workron.client.connection import ANSWER_S, Request, Response, Server, TransportError
 from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest, WorkronError
 
@@ -228,7 +229,9 @@ def _decode_problem(response: Response, data: bytes) -> ApiProblem:
     message = str(document.get("detail") or document.get("title") or response.reason)
     errors = document.get("errors")
     if errors:
-        message = "; ".join(f"{_field(error['loc'])}: {error['msg']}" for error in errors)
+        named = [f"{_field(error['loc'])}: {error['msg']}" for error in errors[:MOST_NAMED]]
+        rest = len(errors) - len(named)
+        message = "; ".join([*named, *([f"and {counted(rest, 'more error')}"] if rest else [])])
     return ApiProblem(message, status=response.status, slug=slug, members=document)
 
 

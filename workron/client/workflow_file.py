@@ -3,11 +3,14 @@
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
+from workron import strict_json
 from workron.errors import InvalidRequest
+
+_MOMENTS: Final = ("run_at", "deadline", "expires")
 
 
 def parse(text: str, suffix: str, *, source: str) -> dict[str, Any]:
@@ -48,28 +51,11 @@ def _parse_toml(text: str) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
-    import yaml
-
-    safe_loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(safe_loader):  # type: ignore[misc]  # its base is chosen at run time
-        """The safe loader; refuses duplicate keys, which YAML would merge into one."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for key in _repeated(key for key in keys if key != "<<"):
-                raise _FileError(f"line {node.start_mark.line + 1}: duplicate key {key!r}")
-            return super().construct_mapping(node, deep)
+    from workron.client import workflow_yaml
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - it is a safe loader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise _FileError(f"{place}{error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise _FileError(" ".join(str(error).split())) from None
-    except ValueError as error:  # a timestamp like 2030-13-45
+        return workflow_yaml.parse(text)
+    except ValueError as error:
         raise _FileError(str(error)) from None
 
 
@@ -82,17 +68,9 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for key in _repeated(key for key, _ in pairs):
+    if (key := strict_json.repeated(pairs)) is not None:
         raise _FileError(f"duplicate key {key!r}")
     return dict(pairs)
-
-
-def _repeated(keys: Iterable[str]) -> Iterable[str]:
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            yield key
-        seen.add(key)
 
 
 def _no_constant(name: str) -> Any:
@@ -109,6 +87,8 @@ def _plain(value: Any, path: str) -> Any:
             return {key: _plain(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()}
         case list():
             return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        case datetime() if not path.endswith(_MOMENTS):
+            raise _FileError(f"{path}: a time is not allowed here; put it in quotes if it is text")
         case datetime():
             return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case date():

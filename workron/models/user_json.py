@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import orjson
 
+from workron.strict_json import repeated_key
+
 MAX_RESULT: Final = 64 * 1024
 """Maximum size of a job's result, bytes."""
 MAX_METADATA: Final = 16 * 1024
@@ -38,6 +40,8 @@ def check(data: bytes, limit: int) -> str | None:
         value = orjson.loads(data)
     except ValueError:
         raise ValueError("is not JSON") from None
+    if (key := repeated_key(data)) is not None:
+        raise ValueError(f"has the key {key!r} twice")
     return None if value is None else write(value, limit).decode()
 
 
