@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 import orjson
 
-from workron.client.connection import is_loopback
+from workron.client.connection import is_loopback, without_login
 from workron.client.transport import cause_of
 from workron.durations import to_ms, to_seconds
 from workron.errors import ApiAway, ApiRefuses, CallRefused, KeyRefused, StartupError, WorkronError
@@ -58,10 +58,10 @@ class HttpSource:
     """A source over one API server, or several stateless ones behind one address."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        self.url: Final = url.rstrip("/")
+        self.url: Final = without_login(url.rstrip("/"))
         self.lease_ms = 0
         self._http = httpx2.AsyncClient(
-            base_url=self.url,
+            base_url=url.rstrip("/"),
             headers={"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
             timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
             limits=httpx2.Limits(keepalive_expiry=_KEEP_S),
@@ -83,8 +83,8 @@ class HttpSource:
             source.lease_ms = response["lease_ms"]
         except (CallRefused, NotTheApi, KeyError) as problem:
             await source.aclose()
-            said = str(problem) if isinstance(problem, WorkronError) else f"{url} answered something else"
-            raise StartupError(f"{said}; is {url} the API of this version?") from problem
+            said = str(problem) if isinstance(problem, WorkronError) else f"{source.url} answered something else"
+            raise StartupError(f"{said}; is {source.url} the API of this version?") from problem
         except KeyRefused as error:
             await source.aclose()
             raise StartupError(f"{error}: give it with --token, or set WORKRON_API_KEY") from error

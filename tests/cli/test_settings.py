@@ -208,3 +208,12 @@ def test_a_relative_directory_below_one_that_is_gone_is_reported_in_one_line(alo
 
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     assert b"the current directory no longer exists, and data_dir data is relative to it" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["api", "worker", "reaper", "doctor"])
+def test_a_url_that_is_misread_is_wrong_usage_and_does_not_show_the_password(alone: CommandLine, command: str) -> None:
+    ran = alone(command, WORKRON_REDIS="redis://:s3cretpw#x@host/0")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("workron: the Redis URL has a character that ends its login")
+    assert "s3cret" not in ran.err
+    assert ran.err.count("\n") == 1

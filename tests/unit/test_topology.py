@@ -2,8 +2,10 @@
 
 import pytest
 
-from workron.errors import StoreRefused
-from workron.redis.connection import Connection
+from workron.cli.config import masked_url
+from workron.client.connection import check_url, without_login
+from workron.errors import InvalidRequest, SettingsError
+from workron.redis.connection import Connection, build_client
 from workron.redis.topology import Cluster, Named, Place, Sentinels, plain_url
 
 
@@ -44,14 +46,51 @@ def test_a_cluster_url_names_some_of_the_nodes() -> None:
     ("url", "why"),
     [
         ("redis+sentinel://a:1,b:2", "does not name the service"),
-        ("redis+sentinel://a:1,,b/jobs", "'' is not a host"),
-        ("redis+cluster://a:one", "cast to integer"),
-        ("redis+ring://a", "is not known"),
-        ("unix+cluster:///a", "is not known"),
-        ("rediss://a?ssl_ca_certs=/nowhere/ca.crt", "certificates .* can't be read"),
-        ("redis://a?colour=blue", "colour"),
+        ("redis+sentinel://a:1,,b/jobs", "names no host"),
+        ("redis+sentinel://a/jobs/x", "a database that is not a number"),
+        ("redis+cluster://a:one", "a port that is not a number"),
+        ("redis+ring://a", "must begin with redis://"),
+        ("unix+cluster:///a", "must begin with redis://"),
+        ("a password alone", "must begin with redis://"),
+        ("redis://a/abc", "a database that is not a number"),
+        ("redis://a/0/1", "a database that is not a number"),
+        ("redis://a?db=abc", "a database that is not a number"),
+        ("unix:///a?db=abc", "a database that is not a number"),
+        ("redis://a:99999", "a port that is not a number from 1 to 65535"),
+        ("redis://[::1", "a host that is not valid"),
+        ("rediss://a?ssl_ca_certs=/nowhere/ca.crt", "ssl_ca_certs: can't read /nowhere/ca.crt: no such file"),
+        ("rediss://a?ssl_ca_certs=/etc/passwd", "a file of certificates or keys that it names is not one"),
+        ("rediss://a?ssl_cert_reqs=maybe", "an option with a wrong value"),
+        ("redis://a?socket_timeout=long", "an option 'socket_timeout' with a wrong value"),
+        ("redis://a?colour=blue", "an unknown option 'colour'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(url: str, why: str) -> None:
-    with pytest.raises(StoreRefused, match=why):
+    with pytest.raises(SettingsError, match=f"^the Redis URL .*{why}"):
         Connection.open(url)
+
+
+@pytest.mark.parametrize("char", "#/?@[")
+@pytest.mark.parametrize("user", ["", "user"])
+def test_no_message_about_a_url_has_a_part_of_its_password(char: str, user: str) -> None:
+    url = f"redis://{user}:s3cret{char}pw@host:6379/0"
+    with pytest.raises(SettingsError) as refused:
+        Connection.open(url)
+    assert not any(part in str(refused.value) for part in ("s3cret", "pw@", "pw'"))
+    assert refused.value.__cause__ is None
+    assert "s3cret" not in masked_url(url)
+
+
+@pytest.mark.parametrize(("written", "password"), [("s3%23c%2Fr%3Fe%40t", "s3#c/r?e@t"), ("a:b", "a:b")])
+def test_a_password_that_is_written_as_required_is_taken(written: str, password: str) -> None:
+    options = build_client(f"redis://:{written}@host/3").connection_pool.connection_kwargs
+    assert (options["password"], options["db"]) == (password, 3)
+    Connection.open(f"redis://:{written}@host/3")
+
+
+def test_the_login_of_an_api_stands_in_no_message() -> None:
+    assert without_login("http://user:s3cret@host:80/a") == "http://host:80/a"
+    assert masked_url("http://user:s3cret@host:80/a") == "http://********@host:80/a"
+    with pytest.raises(InvalidRequest) as refused:
+        check_url("http//user:s3cret@host")
+    assert "s3cret" not in str(refused.value)

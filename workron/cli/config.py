@@ -122,7 +122,7 @@ def is_duration(name: str) -> bool:
 def secrets_among(flags: Mapping[str, Any]) -> list[str]:
     """Return the given flags that hold secrets: the process list shows them to all users."""
     return [
-        name for name, value in flags.items() if _is_secret(name) and (name != "redis" or _MASK in _masked_url(value))
+        name for name, value in flags.items() if _is_secret(name) and (name != "redis" or _MASK in masked_url(value))
     ]
 
 
@@ -131,8 +131,8 @@ def _text(settings: Settings, name: str) -> str | None:
         return format_duration(settings.heartbeat_s)
     value = getattr(settings, name)
     if isinstance(value, SecretStr):
-        return _masked_url(value.get_secret_value()) if name == "redis" else _MASK
-    return as_text(name, value)
+        return masked_url(value.get_secret_value()) if name == "redis" else _MASK
+    return masked_url(value) if name == "api" and value else as_text(name, value)
 
 
 def as_text(name: str, value: Any) -> str | None:
@@ -146,13 +146,14 @@ def as_text(name: str, value: Any) -> str | None:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def _masked_url(url: str) -> str:
+def masked_url(url: str) -> str:
     """Return a URL without user, password and parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return _MASK
-    if parts.scheme not in {"redis", "rediss", "unix"}:
+    misread = "#" in url or "@" in f"{parts.path}{parts.query}"  # part of a password that was not escaped
+    if misread or parts.scheme not in {"redis", "rediss", "unix", "http", "https"}:
         return _MASK
     place = parts.netloc.rpartition("@")
     user = f"{_MASK}@" if place[1] else ""

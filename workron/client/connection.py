@@ -47,8 +47,15 @@ def check_url(url: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable:
-        raise InvalidRequest(f"the URL of the API must be like http://127.0.0.1:8080, not {url!r}")
+        given = "" if "@" in url else f", not {url!r}"  # it may hold a password
+        raise InvalidRequest(f"the URL of the API must be like http://127.0.0.1:8080{given}")
     return parts
+
+
+def without_login(url: str) -> str:
+    """Return a URL for messages: without user and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class Request(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from workron.amounts import MOST_NAMED, counted
-from workron.client.connection import ANSWER_S, Request, Response, Server, TransportError
+from workron.client.connection import ANSWER_S, Request, Response, Server, TransportError, without_login
 from workron.errors import ApiProblem, ApiUnreachable, InvalidRequest, WorkronError
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Transport:
     def __init__(
         self, url: str, key: str | None, *, patience_s: float, room_patience_s: float, notify: Callable[[str], None]
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = without_login(url.rstrip("/"))
         self.patience_s = patience_s
         self._room_patience_s = room_patience_s
         self._key = key
         self._notify = notify
-        self._server = Server(self.url, key)
+        self._server = Server(url.rstrip("/"), key)
 
     def close(self) -> None:
         self._server.close()

@@ -22,6 +22,7 @@ from redis.exceptions import NoScriptError
 
 from workron.errors import StoreBroken, StoreFull, StoreRefused, StoreUnavailable, is_outage
 from workron.redis.lane import Command, Lane
+from workron.redis.redis_url import check_url, why_refused, wrong_option
 from workron.redis.topology import place_of, plain_url
 
 SOCKET_TIMEOUT_S: Final = 5.0
@@ -95,7 +96,7 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, exceptions.ReadOnlyError) or text.startswith(_NO_WRITES_CODES):
         return StoreUnavailable(f"Redis refuses writes: {text}")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_CODES):
-        return StoreUnavailable(f"Redis can't be reached: {text or type(error).__name__}")
+        return StoreUnavailable(f"Redis can't be reached: {why_refused(text) or type(error).__name__}")
     if isinstance(error, NoScriptError):
         return error
     if text.startswith("REBUILDING"):
@@ -130,17 +131,19 @@ class Connection:
 
     @classmethod
     def open(cls, url: str, *, key: str = "", budget_s: float = BUDGET_S) -> "Connection":
-        """Return a connection for a URL; `key` is one of our keys, to find a cluster's node."""
+        """Return a connection for a URL; `key` is one of our keys, to find a cluster's node.
+
+        Raises SettingsError for a URL that can't be meant.
+        """
+        check_url(url)
         try:
             client = build_client(url)
             made = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # it checks the options
             if isinstance(made, SSLConnection):
                 made.ssl_context.get()
             return cls(client, url=url, key=key, budget_s=budget_s)
-        except (ValueError, TypeError) as error:
-            raise StoreRefused(f"this is not a Redis URL: {error}") from error
-        except OSError as error:
-            raise StoreRefused(f"the certificates that the Redis URL names can't be read: {error}") from error
+        except (TypeError, ValueError, OSError, exceptions.RedisError) as error:
+            raise wrong_option(url, error) from None
 
     async def call(self, *command: str | int | float | bytes, repeat: bool = True) -> Any:
         """Run one command; `repeat`: it may run twice."""

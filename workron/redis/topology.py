@@ -78,9 +78,7 @@ def place_of(url: str, pool: ConnectionPool, key: str) -> Place:
 
 def _split(url: str) -> tuple[SplitResult, str]:
     parts = urlsplit(url)
-    base, _, kind = parts.scheme.partition("+")
-    if kind and (kind not in ("sentinel", "cluster") or base not in ("redis", "rediss")):
-        raise ValueError(f"{parts.scheme}:// is not known")
+    kind = parts.scheme.partition("+")[2]
     return parts, kind
 
 
@@ -89,8 +87,6 @@ def _service(parts: SplitResult) -> tuple[str, str]:
     if not parts.scheme.endswith("+sentinel"):
         return "", ""
     service, _, db = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("it does not name the service: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE")
     return service, db or "0"
 
 
@@ -98,9 +94,7 @@ def _addresses(parts: SplitResult, port: int) -> list[Address]:
     found = []
     for place in parts.netloc.rpartition("@")[2].split(","):
         one = urlsplit(f"//{place}")
-        if not one.hostname:
-            raise ValueError(f"{place!r} is not a host")
-        found.append((one.hostname, one.port or port))
+        found.append((one.hostname or "", one.port or port))
     return found
 
 
