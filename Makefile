@@ -1,5 +1,5 @@
 # `make check` runs what CI runs. Everything else is a shortcut.
-.PHONY: help check test soak lint format types generate pins api-key
+.PHONY: help check test soak lint format types generate pins api-key image
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -30,6 +30,16 @@ generate: ## write the files that follow from others, such as the tables of docs
 
 pins: ## resolve all dependencies again and pin what came out
 	uv run --no-sync python .ci/pins.py
+
+ENGINE ?= docker
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+SOURCE = $(or $(shell git config --get remote.origin.url | sed 's|//[^/@]*@|//|'),unknown)
+REVISION = $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)
+
+# Podman's own format has no health check. BuildKit, for the mounts, is the default of Docker since version 23.
+image: ## build the container image; ENGINE=podman builds it with Podman
+	DOCKER_BUILDKIT=1 $(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker )--tag localhost/workron:$(VERSION) \
+		--build-arg SOURCE=$(SOURCE) --build-arg REVISION=$(REVISION) .
 
 api-key: secrets/api_key ## make the key that compose.yaml gives to the API
 

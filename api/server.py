@@ -18,8 +18,9 @@ from api.http.listener import Listener
 from api.http.protocol import LOOK_EVERY_S, Heads, LimitedHttp, Seldom
 from workron.errors import StartupError
 from workron.local import instances
-from workron.local.addresses import http_url
+from workron.local.addresses import http_status, http_url, local_host
 from workron.runtime import gc_tuning, lifeline, logs
+from workron.runtime.health import answering
 from workron.runtime.logger import log
 from workron.runtime.outage import outlast
 from workron.runtime.signals import StopSignals
@@ -49,12 +50,19 @@ async def _run(settings: Settings) -> int:
     listener = bind(settings.host, settings.port)
     try:
         with StopSignals() as signals:
-            async with Store.connect(settings) as store:
+            async with answering("api") as health, Store.connect(settings) as store:
                 if await outlast(signals.stopping, lambda: _prepare(store, settings)):
+                    health.check = partial(not_ready, *listener.getsockname()[:2])
                     await _serve_from(store, settings, key.value if key else None, listener, signals)
     finally:
         listener.close()
     return 0
+
+
+async def not_ready(host: str, port: int) -> str | None:
+    """Return why clients can't submit jobs, None if they can: a request is sent to the listening socket."""
+    status = await http_status(local_host(host), port, "/readyz")
+    return None if (status or "").startswith("200 ") else f"/readyz: {status or 'no answer'}"
 
 
 async def _prepare(store: Store, settings: Settings) -> bool:

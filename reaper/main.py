@@ -4,6 +4,7 @@ import asyncio
 
 from reaper.reaper import Reaper
 from workron.runtime import lifeline, logs
+from workron.runtime.health import answering
 from workron.runtime.outage import outlast
 from workron.runtime.signals import StopSignals
 from workron.settings import Settings
@@ -18,8 +19,10 @@ def run(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
-    async with Store.connect(settings) as store:
+    async with answering("reaper") as health, Store.connect(settings) as store:
         with StopSignals() as signals:
             await outlast(signals.stopping, lambda: store.check(allow_eviction=settings.allow_eviction))
-            await Reaper(store, every_s=settings.reap_every).run(signals.stopping)
+            reaper = Reaper(store, every_s=settings.reap_every)
+            health.check = reaper.problem
+            await reaper.run(signals.stopping)
     return 0

@@ -28,6 +28,8 @@ from workron.store.retention import Swept
 SWEEP_EVERY_S: Final = 10.0
 MEASURE_EVERY_S: Final = 2.0
 SPOT_CHECK_EVERY_S: Final = 2.0
+MISSED_PASSES: Final = 3
+PASS_MARGIN_S: Final = 5.0
 MOST_TOLD: Final = 10_000
 """Maximum of remembered faults, which are logged only once until they are repaired."""
 
@@ -55,6 +57,16 @@ class Reaper:
         self._outage = Outage()
         self._told: set[Fault] = set()
         self._swept_at = self._measured_at = self._spot_checked_at = time.monotonic()
+        self._passed_at: float | None = None
+
+    async def problem(self) -> str | None:
+        """Return why this reaper is unhealthy: its passes over the leases are missing. None if it is healthy."""
+        if self._passed_at is None:
+            return "no pass has succeeded yet"
+        silent_s = time.monotonic() - self._passed_at
+        if silent_s <= MISSED_PASSES * self._every_s + PASS_MARGIN_S:
+            return None
+        return f"the last pass was {silent_s:.0f} s ago"
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run passes until the stop event."""
@@ -99,6 +111,7 @@ class Reaper:
                 log.warning("lease expired, job reclaimed", job=lost.job, attempt=lost.attempt, worker=lost.worker)
             requeued, ended, alive = requeued + page.requeued, ended + page.ended, alive + page.alive
             put_off += page.put_off
+            self._passed_at = time.monotonic()
             if not page.more:
                 return Reaped(requeued, ended, alive, put_off)
 

@@ -38,6 +38,16 @@ class Heartbeat:
         self._outage = outage
         self._refusals = Refusals("heartbeats")
         self._hurried = asyncio.Event()
+        self._answered_at_s: float | None = None
+
+    async def problem(self) -> str | None:
+        """Return why the worker is unhealthy: no heartbeat was answered for a lease. None if it is healthy."""
+        if self._answered_at_s is None:
+            return "no heartbeat has been answered yet"
+        silent_s = boottime_s() - self._answered_at_s
+        if silent_s <= to_seconds(self._source.lease_ms):
+            return None
+        return f"no heartbeat has been answered for {silent_s:.0f} s"
 
     async def run(self) -> None:
         while True:
@@ -69,6 +79,7 @@ class Heartbeat:
         kept = [fence for _, fence in held if fence in beats and beats[fence] is not Beat.LOST]
         self._executor.renew(kept, sent_at + to_seconds(self._source.lease_ms))
         self._executor.unanswered_since_s = None
+        self._answered_at_s = boottime_s()
         for job_id, fence in held:
             attempt = self._executor.attempts.get(fence)
             if attempt is None or fence not in beats:

@@ -15,6 +15,7 @@ from workers.worker import Worker
 from workron.durations import to_seconds
 from workron.runtime import gc_tuning, lifeline, logs
 from workron.runtime.async_tools import end, unless
+from workron.runtime.health import answering
 from workron.runtime.outage import outlast
 from workron.runtime.signals import StopSignals
 from workron.settings import Settings
@@ -37,7 +38,7 @@ def allow_open_files() -> None:
 
 async def _run(settings: Settings, limits: Limits) -> int:
     with StopSignals() as signals:
-        async with AsyncExitStack() as stack:
+        async with answering("worker") as health, AsyncExitStack() as stack:
             connecting = partial(_from_api, settings, settings.api) if settings.api else partial(_from_redis, settings)
             patiently = outlast(signals.stopping, lambda: stack.enter_async_context(connecting()))
             connected = await unless(signals.stopping, patiently)
@@ -51,7 +52,9 @@ async def _run(settings: Settings, limits: Limits) -> int:
                 parents=parents,
                 environ=os.environb | ({b"WORKRON_URL": settings.api.encode()} if settings.api else {}),
             )
-            await _work(Worker(settings, source, await stack.enter_async_context(executor), limits), signals)
+            worker = Worker(settings, source, await stack.enter_async_context(executor), limits)
+            health.check = worker.problem
+            await _work(worker, signals)
     return 0
 
 

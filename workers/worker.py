@@ -95,6 +95,7 @@ class Worker:
         self._ended = Ended(self._output)
         every_s, about = settings.heartbeat_s, self._info
         self._heartbeat = Heartbeat(source, executor, every_s, about, self._held_pairs, self._drain, self._outage)
+        self.problem: Final = self._heartbeat.problem
         self._cancels = Cancels(source, executor, self.id, self._heartbeat.hurry)
 
     async def run(self) -> None:

@@ -1,80 +1,72 @@
-"""`python -m workron.healthcheck api|reaper|worker`: a health check of this container for its engine.
+"""`python -I -m workron.healthcheck [up|api|worker|reaper]`: a health check of a container for its engine.
 
-Exit code 0, or 1 with the reason in one line. Settings come from the environment and `workron.toml`, as those of the
-process itself.
+Asks the Workron process of this container, whichever it is, for its own opinion. Without an argument that is the oldest
+one. Exit code 0, or 1 with the reason in one line.
+
+Every Workron process answers on a Unix socket with an abstract name, which needs no file: see `workron.runtime.health`.
+The check runs every few seconds in each container. It therefore imports built-in modules only: the official image
+has no compiled standard library, and a start that has to compile a library takes seconds.
 """
 
-import argparse
-import asyncio
-import socket
+import os
 import sys
-import urllib.error
-import urllib.request
-from http import HTTPStatus
-from typing import Final
+from _socket import AF_UNIX, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, socket
 
-from workron.cli.config import load
-from workron.durations import to_seconds
-from workron.errors import WorkronError
-from workron.models.workers import WorkerStatus
-from workron.settings import Settings
-from workron.store import Store
+OK = b"ok"
+_TIMEOUT_S = 4.0
+_MOST_BYTES = 4096
+_CREDENTIALS = 12
+"""Size of `struct ucred`: pid, uid, gid."""
 
-_TIMEOUT_S: Final = 4.0
-_MISSED_PASSES: Final = 3
-_PASS_MARGIN_S: Final = 5.0
-_ALL: Final = 1_000_000
+
+def address(process: str, pid: int) -> bytes:
+    """Return the name of the socket on which a process answers.
+
+    The mount namespace tells this container from others with the same network.
+    """
+    return b"\0workron-health/%d/%s/%d" % (os.stat("/proc/self/ns/mnt").st_ino, process.encode(), pid)
+
+
+def is_trusted(connection: socket, pid: int | None = None) -> bool:
+    """Return whether the peer is a process of this user or of root; and the given one.
+
+    Abstract names have no owner and no mode: every process of this network may take one.
+    """
+    peer = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS)
+    peer_pid, uid = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
+    return uid in (os.geteuid(), 0) and pid in (peer_pid, None)
+
+
+def find(process: str | None = None) -> tuple[str, int] | None:
+    """Return name and pid of the oldest Workron process in this container; `process` restricts it to one kind."""
+    prefix = b"@" + address("", 0)[1:].partition(b"//")[0] + b"/"
+    with open("/proc/net/unix", "rb") as sockets:
+        names = {line.split()[-1].removeprefix(prefix) for line in sockets if prefix in line}
+    found = [(int(pid), kind.decode()) for kind, _, pid in (name.partition(b"/") for name in names) if pid.isdigit()]
+    wanted = [(pid, kind) for pid, kind in found if process in (kind, None)]
+    return (min(wanted)[1], min(wanted)[0]) if wanted else None
+
+
+def ask(process: str, pid: int) -> str | None:
+    """Return why a process is unhealthy, None if it is healthy."""
+    connection = socket(AF_UNIX, SOCK_STREAM)
+    connection.settimeout(_TIMEOUT_S)
+    try:
+        connection.connect(address(process, pid))
+        if not is_trusted(connection, pid):
+            return f"another process answers in place of {process} (pid {pid})"
+        answer = connection.recv(_MOST_BYTES)
+    except OSError as error:
+        return f"{process} (pid {pid}) does not answer: {error}"
+    finally:
+        connection.close()
+    return None if answer == OK else f"{process}: {answer.decode(errors='replace') or 'no answer'}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="workron.healthcheck")
-    parser.add_argument("process", choices=["api", "reaper", "worker"])
-    process = parser.parse_args().process
-    try:
-        settings = load({})
-        if process == "api":
-            problem = api_problem(f"http://127.0.0.1:{settings.port}/readyz")
-        else:
-            problem = asyncio.run(_ask_store(process, settings))
-    except (WorkronError, TimeoutError) as error:
-        problem = str(error) or "no answer in time"
-    sys.exit(problem)
-
-
-async def _ask_store(process: str, settings: Settings) -> str | None:
-    async with Store.connect(settings) as store, asyncio.timeout(_TIMEOUT_S):
-        if process == "reaper":
-            return await reaper_problem(store, settings.reap_every)
-        return await worker_problem(store, socket.gethostname())
-
-
-def api_problem(url: str) -> str | None:
-    """Return why the API is not ready, None if it is."""
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S):  # noqa: S310 - http, and ours
-            return None
-    except urllib.error.HTTPError as error:
-        return f"the API is not ready: {HTTPStatus(error.code).phrase}"
-    except OSError as error:
-        return f"the API does not answer: {error}"
-
-
-async def reaper_problem(store: Store, pass_s: float) -> str | None:
-    """Return why passes are missing, None if any reaper makes them: one is enough."""
-    age_ms = (await store.health()).last_pass_age_ms
-    if age_ms is None:
-        return "no reaper has run yet"
-    if age_ms > 1000 * (_MISSED_PASSES * pass_s + _PASS_MARGIN_S):
-        return f"the last pass of a reaper was {to_seconds(age_ms):.0f} s ago"
-    return None
-
-
-async def worker_problem(store: Store, host: str) -> str | None:
-    """Return why no worker of this host counts as alive, None if one does."""
-    page = await store.workers(limit=_ALL)
-    if any(one.info.host == host and one.status is not WorkerStatus.LOST for one in page.workers):
-        return None
-    return f"no worker on {host} has shown life within its lease"
+    process = sys.argv[1] if len(sys.argv) > 1 else None
+    found = find(process)
+    sys.exit(ask(*found) if found else f"no workron {process or 'process'} runs here")
 
 
 if __name__ == "__main__":

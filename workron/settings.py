@@ -192,9 +192,12 @@ def from_variables() -> dict[str, str]:
 
 
 def from_file() -> dict[str, Any]:
-    """Return what `workron.toml` in the current directory holds; raise OSError or ValueError if it is unreadable."""
+    """Return what `workron.toml` in the current directory holds; raise OSError or ValueError if it is unreadable.
+
+    A directory that this user may not search has no file for this user.
+    """
     path = Path(FILE)
-    if not path.is_file():
+    if not os.access(".", os.X_OK) or not path.is_file():
         return {}
     import tomllib
 

@@ -5,6 +5,7 @@ import pwd
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,28 @@ def test_an_unreadable_file_is_reported_in_one_line(alone: CommandLine) -> None:
     ran = alone("config", "show")
 
     assert (ran.code, ran.err) == (2, "workron: can't read workron.toml: input/output error\n")
+
+
+UNSEARCHABLE = """
+import os, sys
+from workron.cli.config import load
+load({})
+os.chdir(sys.argv[1])
+os.chmod(".", 0o600)
+if os.geteuid() == 0:
+    os.setuid(54321)  # root may search it
+print(load({}).port)
+"""
+
+
+def test_a_directory_that_the_user_may_not_search_has_no_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "workron.toml").write_text("port = 1\n")
+    command = [sys.executable, "-c", UNSEARCHABLE, str(tmp_path)]
+
+    done = subprocess.run(command, env={"HOME": "/"}, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    tmp_path.chmod(0o700)
+    assert (done.stdout, done.stderr) == ("8080\n", "")
 
 
 def test_no_secret_stands_in_an_error(alone: CommandLine) -> None:

@@ -210,6 +210,28 @@ async def test_a_socket_outside_the_data_directory_lies_in_a_directory_of_its_us
     assert not server.socket.exists()
 
 
+@pytest.mark.parametrize("name", ["lock", "children"])
+def test_a_data_directory_in_which_no_file_can_be_made_is_one_line(data_dir: Path, name: str) -> None:
+    (data_dir / name).mkdir(parents=True)
+    command = [sys.executable, "-m", "workron", "up", "--data-dir", str(data_dir), "--port", "0"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    expected = f"workron: can't write to {data_dir}/{name}: Is a directory; choose a directory with --data-dir\n"
+    assert (done.returncode, done.stderr) == (8, expected)
+
+
+def test_only_a_client_program_that_is_installed_is_named(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: set[str] = set()
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name in programs else None)
+    server = EmbeddedServer(data_dir)
+    assert server.redis_cli is None
+    programs.add("valkey-cli")
+    assert server.redis_cli == f"valkey-cli -s {server.socket}"
+    programs.add("redis-cli")
+    assert server.redis_cli == f"redis-cli -s {server.socket}"
+
+
 async def test_foreign_files_in_the_directory_are_neither_read_nor_changed(data_dir: Path) -> None:
     foreign = ["dump.rdb", "appendonly.aof", "redis.conf", "appendonlydir/appendonly.aof.manifest", ".hidden"]
     for name in foreign:

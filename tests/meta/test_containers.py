@@ -17,6 +17,7 @@ import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+import workron
 from api import server
 from tests.local_stack import ROOT
 from workron.durations import parse_duration
@@ -27,6 +28,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if name != "redis"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+CHECK = ["python", "-I", "-m", "workron.healthcheck"]
 SETTINGS = {f"WORKRON_{name.upper()}" for name in Settings.model_fields}
 
 
@@ -53,7 +55,62 @@ def test_the_image_is_built_in_stages_and_runs_as_a_user_of_its_own_under_an_ini
     assert len(instructions("FROM")) == 2
     assert instructions("USER")[-1] == "10001:10001"
     assert json.loads(instructions("ENTRYPOINT")[-1])[:2] == ["tini", "--"]
-    assert instructions("HEALTHCHECK")
+    assert [name for name in instructions("FROM") if not name.startswith("docker.io/")] == []
+
+
+def test_the_health_check_of_the_image_finds_out_what_runs() -> None:
+    """It stood at `api`: a container of a worker, of a reaper or of `up` was unhealthy."""
+    [check] = instructions("HEALTHCHECK")
+    assert json.loads(check.partition("CMD ")[2]) == CHECK
+    for name, service in OURS.items():
+        assert service["healthcheck"]["test"] == ["CMD", *CHECK], name
+
+
+def test_the_last_stage_compiles_the_standard_library_too() -> None:
+    """The official image has none compiled, and a read-only container can't write it: a start took 2 CPU seconds."""
+    _, _, last = DOCKERFILE.rpartition("\nFROM ")
+    assert re.search(
+        r"compileall -q --invalidation-mode unchecked-hash .*os\.__file__.* /opt/workron/lib$", last, re.M | re.S
+    )
+
+
+def test_the_image_names_its_source_and_revision() -> None:
+    [labels] = instructions("LABEL")
+    given = dict(re.findall(r'org\.opencontainers\.image\.(\S+?)="(.*?)"', labels))
+    assert (given["source"], given["revision"]) == ("${SOURCE}", "${REVISION}")
+    made = subprocess.run(["make", "-n", "image"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"--tag {OURS['api']['image']}" in made
+    assert "--build-arg SOURCE=" in made
+    assert "--build-arg REVISION=" in made
+
+
+def test_podman_is_asked_for_the_format_that_keeps_the_health_check() -> None:
+    command = ["make", "-n", "image", "ENGINE=podman"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "podman build --format docker " in made
+
+
+def test_one_service_builds_the_image_and_none_pulls_it() -> None:
+    """Three services built one tag: three images raced, and the next change of the number of workers restarted all."""
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["api"]
+    assert {service["image"] for service in OURS.values()} == {f"localhost/workron:{workron.__version__}"}
+    assert {service["pull_policy"] for service in OURS.values()} == {"never"}
+    assert SERVICES["redis"]["image"].startswith("docker.io/")
+
+
+def test_no_variable_changes_what_the_image_is_built_from() -> None:
+    """Compose creates a container again when its service has changed: `up --scale` would do so in another shell."""
+    assert OURS["api"]["build"] == "."
+
+
+def test_a_container_of_any_user_can_work_and_write() -> None:
+    """With `--user 12345` the working directory was that of another user: workron.toml could not be read."""
+    assert instructions("WORKDIR")[-1] == "/tmp"
+    assert "install -d -m 1777 /var/lib/workron" in DOCKERFILE
+
+
+def test_no_file_of_the_image_is_left_for_everybody_to_write() -> None:
+    assert "rm -f /opt/workron/.lock" in DOCKERFILE
 
 
 def test_the_build_works_on_what_the_ignore_file_lets_through(tmp_path: Path) -> None:
@@ -67,12 +124,13 @@ def test_the_build_works_on_what_the_ignore_file_lets_through(tmp_path: Path) ->
         for source in sources:
             copy_from_context(source.rstrip("/"), context / target)
     environment = tmp_path / "environment"
-    for arguments in instructions("RUN"):
-        command = re.sub(r"--mount=\S+", "", arguments).strip()
-        if command.startswith("uv sync"):
-            run = [*shlex.split(command), "--quiet", "--python", sys.executable]
-            env = {"UV_PROJECT_ENVIRONMENT": str(environment)}
-            subprocess.run(run, cwd=context, env=inherited() | env, check=True)
+    commands = [re.sub(r"--mount=\S+", "", arguments).strip() for arguments in instructions("RUN")]
+    syncs = [[*shlex.split(command), "--quiet"] for command in commands if command.startswith("uv sync")]
+    for sync in [*syncs, syncs[-1]]:  # the second build of changed code, with the cache of the first
+        env = inherited() | {"UV_PROJECT_ENVIRONMENT": str(environment)}
+        subprocess.run([*sync, "--python", sys.executable], cwd=context, env=env, check=True)
+        (context / "workron" / "added.py").touch()
+    assert list(environment.glob("lib/*/site-packages/workron/added.py")), "the code of an earlier build was installed"
     shutil.rmtree(context)
     for package in ("api", "workers", "reaper", "workron"):
         subprocess.run([environment / "bin" / "python", "-c", f"import {package}"], cwd=tmp_path, check=True)

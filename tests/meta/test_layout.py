@@ -97,7 +97,7 @@ def test_no_file_names_a_registry_or_a_path_of_some_machine() -> None:
 def test_there_is_one_version() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == workron.__version__
     assert f'image.version="{workron.__version__}"' in (ROOT / "Dockerfile").read_text()
-    assert f"image: workron:{workron.__version__}\n" in (ROOT / "compose.yaml").read_text()
+    assert f"image: localhost/workron:{workron.__version__}\n" in (ROOT / "compose.yaml").read_text()
     assert f"## [{workron.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 

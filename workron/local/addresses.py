@@ -49,14 +49,19 @@ def http_url(host: str, port: int) -> str:
 
 async def http_ok(host: str, port: int, path: str) -> bool:
     """Return whether `GET path` returns 200 within two seconds."""
+    return (await http_status(host, port, path) or "").startswith("200 ")
+
+
+async def http_status(host: str, port: int, path: str) -> str | None:
+    """Return the status line of `GET path`, such as `200 OK`; None without an answer within two seconds."""
     try:
         async with asyncio.timeout(2):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 name = http_url(host, port).removeprefix("http://")
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
-                return b" 200 " in await reader.readline()
+                return (await reader.readline()).decode("latin-1").strip().partition(" ")[2] or None
             finally:
                 writer.close()
     except (OSError, ValueError, TimeoutError):
-        return False
+        return None

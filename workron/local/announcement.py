@@ -64,7 +64,7 @@ class Announcement:
         else:
             facts["key"] = "none is needed: every local user can run commands as you"
         facts["data"] = instance.data_dir
-        facts["redis"] = self._server.redis_cli if self._server else "your own server"
+        facts["redis"] = self._server.redis_cli or self._server.url if self._server else "your own server"
         facts["try"] = f"{workron} run -- echo hello"
         return facts
 

@@ -10,6 +10,7 @@ from workron.local.child_specs import ChildSpec
 from workron.local.prepared import Prepared
 from workron.local.processes import Process, ended
 from workron.runtime import lifeline
+from workron.runtime.health import ask
 from workron.runtime.lifeline import Lifeline
 from workron.runtime.logger import log
 from workron.runtime.logs import STDERR
@@ -55,6 +56,12 @@ class Child:
             pass_fds=self._lifeline.fds,
             start_new_session=True,
         )
+
+    async def problem(self) -> str | None:
+        """Return why the process is unhealthy, None if it is healthy."""
+        if self._process is None or self._process.returncode is not None:
+            return f"{self.spec.name} does not run"
+        return await ask(self.spec.name, self._process.pid)
 
     async def stop(self, now: asyncio.Event) -> None:
         """Terminate the process and wait for it; kill it after its grace time, or soon after `now`.

@@ -61,7 +61,6 @@ class EmbeddedServer:
         self._running: Final = self.directory / "running"
         self.socket: Final = _socket_path(self.directory)
         self.url: Final = f"unix://{quote(os.fsencode(self.socket))}"
-        self.redis_cli: Final = f"redis-cli -s {shlex.quote(str(self.socket))}"
         self._port = port
         self._binary = binary
         self._lock_fd: int | None = None
@@ -74,6 +73,12 @@ class EmbeddedServer:
         """Descriptor that keeps the server running while it is open, even after the starter has ended."""
         assert self._pipe, "the data directory is not locked"  # noqa: S101 - open while this is
         return self._pipe[1]
+
+    @property
+    def redis_cli(self) -> str | None:
+        """The command that opens a prompt of the server; None if no such program is installed."""
+        program = valkey.client_program()
+        return program and f"{program} -s {shlex.quote(str(self.socket))}"
 
     @property
     def pid(self) -> int | None:
@@ -93,13 +98,17 @@ class EmbeddedServer:
         if self._lock_fd is not None:
             return
         secure_files.make_dir(self.data_dir)
-        fd = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fd = secure_files.open_lock(self.data_dir / "lock")
         if not _locked(fd):
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
             raise StartupError(f"{self.data_dir} is in use by another workron up (pid {holder})")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise StartupError(f"can't write to {self.data_dir}: {error.strerror}") from error
         self._lock_fd, self._pipe = fd, os.pipe()
 
     async def start(self) -> None:

@@ -34,6 +34,14 @@ def is_secret_dir(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
+def open_lock(path: Path) -> int:
+    """Open a file of mode 0600 for a lock, created if needed; raise StartupError if that fails."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StartupError(f"can't write to {path}: {error.strerror}; choose a directory with --data-dir") from error
+
+
 def check_place(path: Path) -> None:
     """Raise StartupError for a directory in which other users could replace our file."""
     found = path.stat()

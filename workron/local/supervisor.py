@@ -18,6 +18,7 @@ from workron.local.embedded import EmbeddedServer
 from workron.local.prepared import Prepared
 from workron.local.processes import how_it_ended
 from workron.runtime import logs
+from workron.runtime.health import answering
 from workron.runtime.lifeline import Lifeline
 from workron.runtime.logger import log
 from workron.runtime.signals import StopSignals, happens
@@ -54,13 +55,14 @@ async def _up(settings: Settings, specs: SpecFactory, prepared: Mapping[str, Pre
     """Take the exclusive resources, then start, keep and stop everything."""
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(StopSignals())
+        health = await stack.enter_async_context(answering("up"))
         data_dir = secure_files.make_dir(settings.home)
         server = None if settings.redis else EmbeddedServer(data_dir)
         if server:
             server.lock()
             stack.push_async_callback(server.stop)
         held = [server.lifeline_fd] if server else []
-        lifeline = stack.enter_context(Lifeline(data_dir / "children", *held))
+        lifeline = stack.enter_context(Lifeline(secure_files.open_lock(data_dir / "children"), *held))
         patience_s = _LEFTOVER_S if lifeline.leftovers else 0.0
         port = await free_port(settings.host, settings.port, patience_s=patience_s)
         key = instances.api_key(settings)
@@ -70,7 +72,9 @@ async def _up(settings: Settings, specs: SpecFactory, prepared: Mapping[str, Pre
         announcement = stack.enter_context(Announcement(settings, key, server))
         members = specs(settings, key.value if key else None, embedded=server is not None)
         family = [Child(spec, lifeline, prepared.get(spec.name)) for spec in members]
-        return await Supervisor(family, server, stop, announcement).run()
+        supervisor = Supervisor(family, server, stop, announcement)
+        health.check = supervisor.problem
+        return await supervisor.run()
 
 
 class Supervisor:
@@ -107,6 +111,13 @@ class Supervisor:
             raise self._failure
         self._tell("stopped", exit_code=self._exit_code)
         return self._exit_code
+
+    async def problem(self) -> str | None:
+        """Return what is wrong with the children, None if all are healthy."""
+        if not self._ready:
+            return "still starting"
+        problems = await asyncio.gather(*(child.problem() for child in self._family))
+        return "; ".join(filter(None, problems)) or None
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         for child in self._family:

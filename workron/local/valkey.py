@@ -40,6 +40,11 @@ def server_binary() -> Path:
     )
 
 
+def client_program() -> str | None:
+    """Return the name of an installed command line client."""
+    return next(filter(shutil.which, ("redis-cli", "valkey-cli")), None)
+
+
 def configuration(*, directory: Path, socket: Path, log: Path, port: int) -> str:
     """Return the configuration file: every acknowledged write is on disk, and nothing is evicted."""
     memory = memory_limit()

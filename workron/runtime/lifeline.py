@@ -10,7 +10,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -41,9 +40,10 @@ def _stop_at_end_of(fd: int) -> None:
 class Lifeline:
     """The parent's side: how to start children, and whether children of an earlier parent still exist."""
 
-    def __init__(self, lock_file: Path, *held: int) -> None:
+    def __init__(self, lock: int, *held: int) -> None:
+        """Take over `lock`, an open file: children of all parents with the same file share its lock."""
+        self._lock = lock
         self._read, self._write = os.pipe()
-        self._lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         self.leftovers = not _lock(self._lock, fcntl.LOCK_EX)
         """Whether children of an earlier parent were still stopping when this one started."""
         _lock(self._lock, fcntl.LOCK_SH)

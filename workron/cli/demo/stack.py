@@ -81,7 +81,7 @@ async def running(pause: Pause) -> AsyncIterator[Stack]:
     except OSError as error:
         raise StartupError(f"can't make a temporary directory: {error.strerror}") from error
     try:
-        with Lifeline(home / "children") as family, open(home / "log", "w+b") as log:  # noqa: ASYNC230 - small
+        with Lifeline(secure_files.open_lock(home / "children")) as family, open(home / "log", "w+b") as log:  # noqa: ASYNC230 - small
             process = _start(home, family, log)
             check = partial(_check, process, log)
             try:
