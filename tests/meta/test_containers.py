@@ -109,7 +109,7 @@ def test_a_container_of_any_user_can_work_and_write() -> None:
     assert "install -d -m 1777 /var/lib/workron" in DOCKERFILE
 
 
-def test_no_file_of_the_image_is_left_for_everybody_to_write() -> None:
+def test_no_file_of_the_image_is_writable_for_all_users() -> None:
     assert "rm -f /opt/workron/.lock" in DOCKERFILE
 
 
