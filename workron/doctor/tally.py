@@ -12,7 +12,7 @@ from typing import Any, Final
 from workron.doctor.faults import Ask, text_of
 from workron.doctor.patience import patiently
 from workron.doctor.places import LIVE, STATUSES
-from workron.doctor.progress import Say
+from workron.doctor.progress import Say, silent
 from workron.doctor.rebuild_lock import flat
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
@@ -36,7 +36,7 @@ class Tally:
     `ended` counts ended jobs separately, because they may be deleted meanwhile.
     """
 
-    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, say: Say) -> None:
+    def __init__(self, connection: Connection, keys: Keys, scripts: Scripts, say: Say = silent) -> None:
         self._connection = connection
         self._keys = keys
         self._scripts = scripts
