@@ -16,6 +16,7 @@ from tests.consistency import Audit
 from tests.patience import Patience
 from tests.servers import KINDS, Bench, start_server
 from workron.local.valkey import server_binary
+from workron.settings import Settings
 from workron.store import Store
 
 pytest_plugins = ["tests.compiled", "tests.spread", "tests.budget", "tests.summary"]
@@ -27,6 +28,9 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type] # httpx2 looks
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:  # under nohup, or behind `&`: children would inherit it
         signal.signal(_number, _usual)
+
+for _name in ("url", *Settings.model_fields):  # of the user's own Workron: what the tests start would inherit it
+    os.environ.pop(f"WORKRON_{_name.upper()}", None)
 
 
 def _server(kind: str, folder: Path) -> Iterator[str]:

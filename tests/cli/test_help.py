@@ -1,25 +1,21 @@
 """What the command line says of itself."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import click
 import pytest
 
 from tests.command_line import CommandLine
-from tests.cores import waited_s
 from workron import __version__
 from workron.cli.app import app
 from workron.cli.command import Group
 from workron.cli.exits import MEANING, Exit
 
 SLOW = {"rich", "httpx2", "pydantic", "redis", "fastapi", "yaml"}
-LIMIT_S = 0.2
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -98,22 +94,15 @@ def test_defining_the_commands_imports_nothing_slow() -> None:
     assert done.stdout == "\n"
 
 
-def test_help_and_version_answer_quickly(alone: CommandLine) -> None:
-    assert alone("--version").out == f"workron {__version__}\n"
+@pytest.mark.parametrize(("word", "most"), [("--version", 60), ("--help", 140)])
+def test_help_and_version_import_little(alone: CommandLine, word: str, most: int) -> None:
+    """It was measured in seconds, and failed on a slow machine. Today they import 43 and 111 modules."""
+    ran = alone(word, PYTHONPROFILEIMPORTTIME="1")
+    imported = [line for line in ran.err.splitlines() if line.startswith("import time:")]
 
-    for word in ("--version", "--help"):
-        assert any(_seconds(alone, word) < LIMIT_S for _ in range(20)), word
-
-
-def _seconds(workron: CommandLine, word: str) -> float:
-    """Return how long it takes, without the time for which this machine's cores were busy with others."""
-    waited, started = waited_s(), time.perf_counter()
-    with workron.start(word) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        took = time.perf_counter() - started
-        waited = waited_s() - waited + waited_s(process.pid)
-        process.communicate()
-    return took - waited
+    assert ran.code == 0
+    assert word != "--version" or ran.out == f"workron {__version__}\n"
+    assert 10 < len(imported) < most
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(alone: CommandLine) -> None:
