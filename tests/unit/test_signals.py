@@ -25,4 +25,6 @@ async def test_a_stop_signal_that_the_parent_has_blocked_stops_nevertheless() ->
             os.kill(os.getpid(), signal.SIGTERM)
             assert await happens(signals.stopping, within_s=10)
     finally:
+        usual = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it discards a signal that is still blocked
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGTERM, usual)
