@@ -4,9 +4,9 @@
 -- ARGV[1]  id   of the job
 -- ARGV[2]  run  the run that the caller saw, '' for the current one
 --
--- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause}, {"OTHER_RUN", run},
+-- Returns {"RETRIED", propagate, tasks}, {"NOT_ENDED", status}, {"SUCCEEDED"}, {"SKIPPED", cause, gone}, {"OTHER_RUN", run},
 -- {"HELD", holder, key} (see lib/unique) or {"UNKNOWN"}
--- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue
+-- propagate: 1 if edges are left to visit; tasks: 1 if array_advance must continue; gone: 1 if `cause` is no longer stored
 
 local id, run = ARGV[1], ARGV[2]
 local MOST_EDGES = 200
@@ -25,7 +25,8 @@ if job.status == 'done' then
   return { 'SUCCEEDED' }
 end
 if job.status == 'skipped' or job.broken > 0 then
-  return { 'SKIPPED', job.caused_by or '' }
+  local cause = job.caused_by or ''
+  return { 'SKIPPED', cause, visible(read(cause)) and 0 or 1 }
 end
 
 local head = ARRAYS.head_of(job)

@@ -41,5 +41,21 @@ def format_duration(seconds: float) -> str:
     """Return the exact duration, in the largest unit that gives a whole number: `90s`, `24h`, `7d`."""
     for unit, least_s in (("d", 2 * _UNIT_S["d"]), ("h", _UNIT_S["h"]), ("m", _UNIT_S["m"])):
         if seconds >= least_s and seconds % _UNIT_S[unit] == 0:
-            return f"{seconds / _UNIT_S[unit]:g}{unit}"
-    return f"{seconds:g}s"
+            return f"{seconds / _UNIT_S[unit]:.0f}{unit}"
+    return f"{f'{seconds:.6f}'.rstrip('0').rstrip('.')}s"
+
+
+def readable(seconds: float) -> str:
+    """Return the duration in at most two units: `0.3s`, `12s`, `3m 20s`, `2h 5m`, `24d 23h`."""
+    if seconds < 10:
+        return format_duration(round(seconds, 1))
+    left = round(seconds)
+    if left >= _UNIT_S["d"]:
+        left = round(left / 3600) * 3600
+    elif left >= _UNIT_S["h"]:
+        left = round(left / 60) * 60
+    found = []
+    for unit in ("d", "h", "m", "s"):
+        number, left = divmod(left, int(_UNIT_S[unit]))
+        found += [f"{number}{unit}"] if number else []
+    return " ".join(found[:2])

@@ -240,3 +240,11 @@ def test_a_url_that_is_misread_is_wrong_usage_and_does_not_show_the_password(alo
     assert ran.err.startswith("workron: the Redis URL has a character that ends its login")
     assert "s3cret" not in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_settings_are_shown_as_their_flags_take_them(alone: CommandLine) -> None:
+    flags = ("--retention-done", "1234567.5s", "--max-memory-share", "0.75", "--lease", "25d")
+    lines = [line.split() for line in alone("config", "show", *flags).out.splitlines()]
+    shown = {line[0]: line[1] for line in lines if len(line) > 1}
+    assert (shown["retention_done"], shown["max_memory_share"], shown["lease"]) == ("1234567.5s", "0.75", "25d")
+    assert "--max-memory-share 0-1" in alone("worker", "--help").out

@@ -6,7 +6,9 @@ import pytest
 
 from tests.array_jobs import array_job
 from tests.builders import WORKER, after, claim, finish, jobs, new_job, submit
+from tests.expiring import SOON, ended
 from tests.servers import Bench
+from workron.errors import Conflict
 from workron.models import Concurrency, Outcome, QueueChange, Rate, Reason
 from workron.store import Store
 from workron.store.policy import Policy
@@ -130,6 +132,33 @@ async def test_a_skipped_job_names_the_first_cause(store: Store) -> None:
         f"workron retry {root.id} has it wait again."
     )
     assert explained.facts["caused_by"] == [middle.id, root.id]
+
+
+@pytest.mark.damaged
+async def test_a_skipped_job_whose_parent_is_gone_is_not_sent_there(bench: Bench, store: Store) -> None:
+    root = new_job(max_attempts=1)
+    middle = new_job(depends_on=after(root.id))
+    last = new_job(depends_on=after(middle.id))
+    await submit(store, root, middle, last)
+    [one] = await claim(store)
+    await finish(store, one, BAD)
+    await bench.client.delete(bench.keys.job(root.id))
+    with pytest.raises(Conflict, match=f"waits for {root.id}, which is no longer stored: submit the job again"):
+        await store.retry(middle.id)
+    with pytest.raises(Conflict, match=f"waits for {middle.id}, retry that one"):
+        await store.retry(last.id)
+    assert (await said(store, last.id)).endswith("what that job depended on is no longer stored: submit them again.")
+
+
+async def test_a_job_whose_time_ran_out_before_it_started_has_no_last_attempt(store: Store) -> None:
+    late, unwanted = await submit(store, new_job(deadline=SOON), new_job(expires=SOON))
+    await ended(store, late)
+    await ended(store, unwanted)
+    assert (
+        await said(store, late)
+        == f"It failed at its deadline, before it had started; workron retry {late} runs it again."
+    )
+    assert await said(store, unwanted) == f"It expired, before it had started; workron retry {unwanted} runs it again."
 
 
 async def test_the_end_of_a_job_is_explained(store: Store) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workron.amounts import counted
-from workron.durations import format_duration, to_seconds
+from workron.durations import readable, to_seconds
 from workron.models import PRIORITIES, TERMINAL, DependencyState, Job, QueueState, Reason, Status, Together, When
 from workron.redis.connection import Connection
 from workron.redis.keys import Keys
@@ -183,6 +183,8 @@ class Explainer:
         chain = f", with {counted(between, 'job')} in between" if between else ""
         end = f"{cause.status}" + (f" by {_ending(cause)}" if cause.status is Status.FAILED else "")
         again = f"workron retry {cause.id} has it wait again"
+        if cause.status is Status.SKIPPED:  # what that one depended on is gone
+            again = "what that job depended on is no longer stored: submit them again"
         return Explanation(job, f"It was skipped because job {cause.id} ended {end}{chain}; {again}.", facts)
 
     async def _ended(self, job: Job) -> Explanation:
@@ -191,7 +193,14 @@ class Explainer:
             return Explanation(job, f"It is done, after {_attempts(job)}.", facts)
         if job.status is Status.CANCELLED:
             return _cancelled(job, facts)
-        failed = f"It failed after {_attempts(job)}: the last one ended by {_ending(job)}"
+        if job.reason is Reason.EXPIRED:
+            failed = (
+                f"It failed at its deadline, {f'after {_attempts(job)}' if job.attempts else 'before it had started'}"
+            )
+        elif job.attempts:
+            failed = f"It failed after {_attempts(job)}: the last one ended by {_ending(job)}"
+        else:
+            failed = f"It failed before it had started, by {_ending(job)}"
         return Explanation(job, f"{failed}; workron retry {job.id} runs it again.", facts)
 
     async def _now(self) -> tuple[int, str]:
@@ -204,7 +213,7 @@ class Explainer:
 
 def _cancelled(job: Job, facts: dict[str, Any]) -> Explanation:
     ran = "" if job.attempts else ", before it had started"
-    why = "It was cancelled"
+    why = "It expired" if job.reason is Reason.EXPIRED else "It was cancelled"
     if job.caused_by is not None:
         facts["caused_by"] = [job.caused_by]
         failed = job.cancelled_with is Together.FAILURE
@@ -246,4 +255,4 @@ def _ending(job: Job) -> str:
 
 def _length(length_ms: int) -> str:
     """Return a duration with readable precision."""
-    return format_duration(round(length_ms / 1000, 1) if length_ms < 10_000 else round(length_ms / 1000))
+    return readable(length_ms / 1000)

@@ -50,8 +50,9 @@ class OperatorActions:
                 raise Conflict(f"job {job_id} has not ended: {status.decode()}")
             case [b"SUCCEEDED"]:
                 raise Conflict(f"job {job_id} is done; submit it again to run it again")
-            case [b"SKIPPED", cause]:
-                raise Conflict(f"job {job_id} waits for {cause.decode()}; retry that one")
+            case [b"SKIPPED", cause, gone]:
+                remedy = "which is no longer stored: submit the job again" if gone else "retry that one"
+                raise Conflict(f"job {job_id} waits for {cause.decode() or 'another job'}, {remedy}")
             case [b"HELD", holder, key]:
                 raise UniqueConflict(holder.decode(), key.decode())
             case reply:
