@@ -135,6 +135,21 @@ async def test_dependents_waited_forever_for_a_cascade_that_has_lost_its_token(b
     assert await bench.client.hget(bench.keys.job(b.id), "status") == b"pending"
 
 
+@pytest.mark.damaged
+async def test_a_cascade_with_a_damaged_position_ends_and_is_no_damage_of_its_job(bench: Bench) -> None:
+    store = bench.store()
+    a, b = jobs(2)
+    b.depends_on = after(a.id)
+    await submit(store, a, b)
+    got = await claim_one(store)
+    await bench.client.hset(bench.keys.job(a.id), mapping={"cascade": "1", "cascade_at": "x"})
+    await finish(store, got)
+    for _ in range(3):
+        await store.scripts.maintain_propagate(100)
+    assert await statuses(store, b) == ["pending"]
+    assert not await bench.client.exists(bench.keys.quarantine)
+
+
 async def test_a_cascade_visits_each_edge_once(store: Store) -> None:
     """Each job also depends on the root; the root's last children are the first of the chain."""
     root, *chain = jobs(20)

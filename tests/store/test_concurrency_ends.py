@@ -161,6 +161,13 @@ async def test_a_purge_also_cancels_held_jobs(store: Store) -> None:
     assert await started(store) == []
 
 
+async def test_a_step_of_a_purge_cancelled_all_held_jobs_of_the_last_key(store: Store) -> None:
+    await submit(store, *jobs(4, concurrency=ONE), *jobs(4, concurrency=Concurrency("b", 1)))
+    assert len(await started(store)) == 2
+    assert await store.scripts.queue_purge("default", 3) == [b"PURGED", 3, 1, 0]
+    assert await store.scripts.queue_purge("default", 10) == [b"PURGED", 3, 0, 0]
+
+
 async def test_what_is_swept_leaves_nothing(store: Store, bench: Bench) -> None:
     await submit(store, *jobs(2, concurrency=ONE))
     for _ in range(2):
@@ -181,3 +188,25 @@ async def test_a_slot_of_a_job_that_is_no_more_is_taken_back(store: Store, bench
     await bench.client.zadd(bench.keys.slots("customer-7"), {"gone": 1})
     await submit(store, new_job(concurrency=ONE))
     assert len(await started(store)) == 1
+
+
+@pytest.mark.damaged
+async def test_a_key_whose_count_was_damaged_lost_its_limit_while_jobs_waited(store: Store, bench: Bench) -> None:
+    """Without a limit, its waiting jobs have no slot."""
+    many = jobs(3, concurrency=ONE)
+    await submit(store, *many)
+    await bench.client.hset(bench.keys.concurrency(ONE.key), "jobs", 1)
+    for job in many:
+        (running,) = await claim(store)
+        assert running.id == job.id
+        await finish(store, running)
+
+
+@pytest.mark.damaged
+async def test_a_key_whose_count_was_damaged_lost_its_limit_while_a_job_ran(store: Store, bench: Bench) -> None:
+    await submit(store, new_job(concurrency=TWO))
+    await claim(store)
+    (waiting,) = await submit(store, new_job(concurrency=TWO))
+    await bench.client.hset(bench.keys.concurrency(TWO.key), "jobs", 1)
+    await store.cancel(waiting)
+    assert await bench.client.hget(bench.keys.concurrency(TWO.key), "limit") == b"2"

@@ -82,13 +82,6 @@ async def test_an_unknown_dependency_stores_nothing(store: Store) -> None:
     assert await store.queues() == []
 
 
-async def test_an_unknown_dependency_of_two_jobs_was_reported_twice(store: Store) -> None:
-    unknown = ids.new_id()
-    with pytest.raises(UnknownDependency) as caught:
-        await submit(store, *jobs(2, depends_on=after(unknown)))
-    assert caught.value.job_ids == (unknown,)
-
-
 async def test_cancelling_a_parent_skips_its_children(store: Store) -> None:
     (a,) = await submit(store, new_job())
     (b,) = await submit(store, new_job(depends_on=after(a)))

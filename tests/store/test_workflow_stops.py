@@ -125,6 +125,24 @@ async def test_the_first_failure_cancels_all_that_has_not_started(store: Store) 
     assert await statuses(store, b, last) == ["done", "pending"]
 
 
+async def test_a_second_failure_was_named_as_the_one_that_stopped_the_workflow(store: Store) -> None:
+    members = jobs(2, max_attempts=1)
+    workflow = await start(store, *members, on_failure=OnFailure.STOP)
+    for running in await claim(store, limit=2):
+        await finish(store, running, FAILURE)
+    assert (await store.workflow(workflow)).stopped_by == members[0].id
+
+
+async def test_a_stopped_workflow_took_jobs_again_when_another_attempt_failed(store: Store) -> None:
+    a, b = jobs(2)
+    a.max_attempts = 1
+    workflow = await start(store, a, b, on_failure=OnFailure.STOP)
+    for running in await claim(store, limit=2):
+        await finish(store, running, FAILURE)
+    assert await statuses(store, a, b) == ["failed", "scheduled"]
+    assert (await store.workflow(workflow)).stopped is Stopped.FAILED
+
+
 async def test_a_failed_attempt_that_is_tried_again_stops_nothing(store: Store) -> None:
     a, b = jobs(2, max_attempts=2)
     await start(store, a, b, on_failure=OnFailure.STOP)
