@@ -224,12 +224,22 @@ def test_a_full_disk_is_reported_in_one_line(scripted: CommandLine, api: Scripte
     assert (done.returncode, done.stderr) == (9, b"workron: can't write the output: no space left\n")
 
 
-def test_a_closed_standard_stream_is_an_empty_one(scripted: CommandLine, api: ScriptedApi) -> None:
-    for words, redirection, code in (("wait -", "<&-", 0), ("submit --each -", "<&-", 0), ("show nope", "2>&-", 3)):
-        script = f"exec {shlex.join(LAUNCH)} {words} {redirection}"
-        done = subprocess.run(["sh", "-c", script], capture_output=True, env=scripted.env, cwd=scripted.cwd, timeout=60)
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "err"),
+    [
+        ("submit --each -", "<&-", 0, ""),
+        ("wait -", "<&-", 2, "workron: there are no ids on stdin\n"),
+        ("wait -", "<&- 2>&-", 2, ""),
+        ("show nope", "2>&-", 3, ""),
+    ],
+)
+def test_a_closed_standard_stream_is_an_empty_one(
+    scripted: CommandLine, api: ScriptedApi, words: str, redirection: str, code: int, err: str
+) -> None:
+    script = f"exec {shlex.join(LAUNCH)} {words} {redirection}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, env=scripted.env, cwd=scripted.cwd, timeout=60)
 
-        assert (done.returncode, done.stdout, done.stderr) == (code, b"", b""), words
+    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (code, "", err)
 
 
 def test_a_notice_comes_after_the_output_before_it_in_a_shared_file() -> None:
