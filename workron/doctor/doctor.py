@@ -115,7 +115,7 @@ class Doctor:
         return int(number or 0), text_of(last or b"")
 
     async def _look(self, reader: Reader, say: Say) -> tuple[Walk, str]:
-        walk = Walk(self._keys, reader, say)
+        walk = Walk(self._keys, self._scripts, reader, say)
         await walk.run()
         await self._look_at_schedules(walk)
         if any(one.code in _HIDE_JOBS for one in walk.found):

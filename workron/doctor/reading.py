@@ -145,9 +145,18 @@ class Reader:
             if int(cursor) == 0:
                 return
 
-    async def _run(self, commands: Sequence[Ask]) -> list[Any]:
+    async def missing(self, key: str, members: Sequence[str]) -> list[str]:
+        """Return the members that a list does not contain."""
+        there = (await self._lists([key]))[key]
+        return [member for member in members if member not in there]
+
+    async def renew(self) -> None:
+        """Renew the lock of a rebuild."""
         if self.lock is not None:
             await self.lock.renew()
+
+    async def _run(self, commands: Sequence[Ask]) -> list[Any]:
+        await self.renew()
         answers: list[Any] = []
         for page in pages(commands, _PAGE):
             answers += await patiently(partial(self._connection.each, [packed(command) for command in page]))

@@ -68,19 +68,23 @@ class Tally:
 
     async def at_once(self, commands: Sequence[Ask], ids: Sequence[bytes] = ()) -> list[Any]:
         """Run commands and read jobs in one script, and bring the tally to that moment; return the answers."""
-        page = {text_of(one) for one in ids if b" " not in one}
         text = b" ".join(one for one in ids if b" " not in one)
         while True:
             match await patiently(partial(self._scripts.doctor_survey, self._since, text, flat(commands))):
                 case [b"LOST"]:
                     raise EventsLost
-                case [b"SURVEYED", last, more, answers, *rows]:
+                case [b"SURVEYED", last, more, answers, of_page, *rows]:
                     self._since = last.decode()
-                    for job, status, *group in rows:
-                        self._note(text_of(job), text_of(status), [text_of(one) for one in group], page)
+                    for at, row in enumerate(rows):
+                        jobs, status, *group = map(text_of, row)
+                        if at < of_page:
+                            self._add(jobs.split(), status, group)
+                            continue
+                        for job in jobs.split():
+                            self._note(job, status, group)
                     if not more:
                         return list(answers)
-                    text, page = b"", set()
+                    text = b""
                 case reply:
                     raise UnknownReply("doctor_survey", reply)
 
@@ -88,26 +92,29 @@ class Tally:
         """Return the hashes that must count some job, even if they do not exist."""
         return {name for name, _ in (*self.counted, *self.ended)}
 
-    def _note(self, job: str, status: str, words: Sequence[str], page: set[str]) -> None:
+    def _note(self, job: str, status: str, words: Sequence[str]) -> None:
+        """Count a job that has moved in its new place."""
         before = self._jobs.pop(job, None)
         if before is not None:
             self._count(self.counted, *before, -1)
-        elif job not in page and (job > self._behind or self._forgotten):
+        elif job > self._behind or self._forgotten:
             if job <= self._behind:
                 raise EventsLost
             return  # it comes with its page
+        self._add([job], status, words)
+
+    def _add(self, jobs: Sequence[str], status: str, words: Sequence[str]) -> None:
         if status not in STATUSES:
             return
         queue, workflow, array, key = words
         group = self._groups.setdefault((queue, workflow, array, key), (queue, workflow, array, key))
         if status not in LIVE:
-            self._count(self.ended, status, group, 1)
+            self._count(self.ended, status, group, len(jobs))
             return
-        self._count(self.counted, status, group, 1)
-        if len(self._jobs) < MOST:
-            self._jobs[job] = (status, group)
-        else:
-            self._forgotten = True
+        self._count(self.counted, status, group, len(jobs))
+        room = MOST - len(self._jobs)
+        self._jobs.update(dict.fromkeys(jobs[:room], (status, group)))
+        self._forgotten = self._forgotten or len(jobs) > room
 
     def _count(self, counts: Counter[tuple[str, str]], status: str, group: Group, by: int) -> None:
         queue, workflow, array, key = group

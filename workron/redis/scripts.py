@@ -22,7 +22,8 @@ Arg = str | int | float | bytes
 
 _NEVER_REFUSED: Final = frozenset(
     {"array_advance", "array_discard", "array_tasks", "attempt_begin", "attempt_claim", "attempt_finish",
-     "attempt_heartbeat", "attempt_release", "bulk_abort", "bulk_step", "doctor_rebuild", "doctor_survey",
+     "attempt_heartbeat", "attempt_release", "bulk_abort", "bulk_step", "doctor_jobs", "doctor_members",
+     "doctor_rebuild", "doctor_survey",
      "job_cancel", "job_delete", "job_output", "job_parents", "job_retry", "job_show", "key_revoke",
      "maintain_measure", "maintain_promote", "maintain_propagate", "maintain_reap", "maintain_repair",
      "maintain_sweep", "maintain_trim", "queue_configure", "queue_limit", "queue_purge", "queue_remove",
@@ -31,7 +32,16 @@ _NEVER_REFUSED: Final = frozenset(
 )  # fmt: skip
 """Allowed when Redis' memory is full, so that a full server drains."""
 _NEVER_LOCKED: Final = frozenset(
-    {"attempt_heartbeat", "job_parents", "doctor_survey", "doctor_rebuild", "job_show", "job_output"}
+    {
+        "attempt_heartbeat",
+        "job_parents",
+        "doctor_jobs",
+        "doctor_members",
+        "doctor_survey",
+        "doctor_rebuild",
+        "job_show",
+        "job_output",
+    }
 )
 """Allowed during a `workron doctor --rebuild`: they read, or renew leases."""
 
@@ -288,6 +298,12 @@ class Scripts:
 
     async def job_show(self, room: int, ids: Sequence[Arg], *, on: Connection) -> Any:
         return await self._run("job_show", room, *ids, on=on)
+
+    async def doctor_jobs(self, jobs: str) -> Any:
+        return await self._run("doctor_jobs", jobs)
+
+    async def doctor_members(self, jobs: str, status: str, queue: str) -> Any:
+        return await self._run("doctor_members", jobs, status, queue)
 
     async def doctor_rebuild(self, token: str, lease_ms: int, step: int, commands: Sequence[Arg]) -> Any:
         return await self._run("doctor_rebuild", token, lease_ms, step, *commands)
