@@ -126,10 +126,13 @@ def test_the_build_works_on_what_the_ignore_file_lets_through(tmp_path: Path) ->
     environment = tmp_path / "environment"
     commands = [re.sub(r"--mount=\S+", "", arguments).strip() for arguments in instructions("RUN")]
     syncs = [[*shlex.split(command), "--quiet"] for command in commands if command.startswith("uv sync")]
-    for sync in [*syncs, syncs[-1]]:  # the second build of changed code, with the cache of the first
-        env = inherited() | {"UV_PROJECT_ENVIRONMENT": str(environment)}
+    env = inherited() | {"UV_PROJECT_ENVIRONMENT": str(environment)}
+    for sync in syncs:
         subprocess.run([*sync, "--python", sys.executable], cwd=context, env=env, check=True)
-        (context / "workron" / "added.py").touch()
+    (context / "workron" / "added.py").touch()
+    shutil.rmtree(environment)
+    for sync in syncs:  # with the cache of the first build
+        subprocess.run([*sync, "--python", sys.executable], cwd=context, env=env, check=True)
     assert list(environment.glob("lib/*/site-packages/workron/added.py")), "the code of an earlier build was installed"
     shutil.rmtree(context)
     for package in ("api", "workers", "reaper", "workron"):
