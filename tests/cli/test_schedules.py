@@ -3,6 +3,8 @@
 import json
 import time
 
+import pytest
+
 from tests.command_line import CommandLine
 from tests.patience import Patience
 
@@ -71,3 +73,10 @@ def test_an_error_is_reported_in_one_line(workron: CommandLine) -> None:
         ran = workron("schedules", "put", "wrong", *args)
         assert (ran.code, ran.out) == (2, ""), args
         assert told in ran.err, args
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", ""])
+def test_a_schedule_that_would_be_another_path_is_refused(scripted: CommandLine, name: str) -> None:
+    ran = scripted("schedules", "put", name, "--cron", "@daily", "--", "true")
+    assert (ran.code, ran.out) == (2, "")
+    assert "the name must be 1 to 64 letters" in ran.err

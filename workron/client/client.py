@@ -35,6 +35,7 @@ from workron.client.documents import (
 )
 from workron.client.transport import PATIENCE_S, Transport
 from workron.errors import ApiProblem, InvalidRequest, NotFound
+from workron.names import NAME_IN_WORDS
 
 if TYPE_CHECKING:
     from workron.models.output_stream import Event
@@ -204,6 +205,8 @@ class Client:
 
     def put_schedule(self, name: str, schedule: Mapping[str, Any]) -> ScheduleDoc:
         """Create or replace a schedule; the body is that of `PUT /schedules/{name}`."""
+        if name in ("", ".", "..") or "/" in name:
+            raise InvalidRequest(f"schedule {name!r}: the name {NAME_IN_WORDS}")
         return cast(ScheduleDoc, self._send("PUT", _named_path("schedule", name), schedule))
 
     def schedules(self) -> Iterator[ScheduleSummaryDoc]:
