@@ -18,6 +18,7 @@ from typing import Any
 from workron import ids
 from workron.local.prepared import Prepared, prepare
 from workron.local.processes import ended
+from workron.local.secure_files import open_lock
 from workron.runtime.lifeline import Lifeline
 
 NAMES = ("one", "two")
@@ -82,7 +83,7 @@ def main(folder: Path, scene: str) -> int:
                 for process in prepared.values():
                     os.kill(process.pid, signal.SIGKILL)
         if scene != "no orders":
-            with Lifeline(folder / "children") as lifeline:
+            with Lifeline(open_lock(folder / "children")) as lifeline:
                 codes = asyncio.run(order(prepared, lifeline))
             (folder / "codes").write_text(json.dumps(codes))
     os.close(stray)
