@@ -22,6 +22,8 @@ _GUARD: Final = GUARD_VARIABLE.encode()
 SHELL: Final = b"/bin/sh"
 _LONGEST_ARGUMENT: Final = 128 * 1024 - 1
 """Linux's maximum length of a single argument (MAX_ARG_STRLEN)."""
+_NOT_OF_THE_SHELL: Final = (errno.E2BIG, errno.ENOTDIR)
+"""Errors of the arguments, and of a command whose working directory is the shell itself."""
 _OF_THE_SYSTEM: Final = (errno.EAGAIN, errno.ENOMEM)
 """Too many processes or too little memory: not the fault of the program named in the error."""
 _SOURCE_STDIN: Final = (b"sh", b"-c", b"--", b". /dev/fd/0")
@@ -90,7 +92,7 @@ def _encode(text: str) -> bytes:
 
 def is_of_the_host(error: OSError) -> bool:
     """Return whether a command could not be started for a reason that is no fault of its own."""
-    return is_shortage(error) or (error.filename == SHELL and error.errno != errno.E2BIG)
+    return is_shortage(error) or (error.filename == SHELL and error.errno not in _NOT_OF_THE_SHELL)
 
 
 def why_not_started(claim: Claim, error: OSError | ValueError) -> str:

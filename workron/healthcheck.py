@@ -14,7 +14,7 @@ from _socket import AF_UNIX, SO_PEERCRED, SOCK_STREAM, SOL_SOCKET, socket
 
 OK = b"ok"
 _TIMEOUT_S = 4.0
-_MOST_BYTES = 4096
+MOST_BYTES = 4096
 _CREDENTIALS = 12
 """Size of `struct ucred`: pid, uid, gid."""
 
@@ -55,7 +55,7 @@ def ask(process: str, pid: int) -> str | None:
         connection.connect(address(process, pid))
         if not is_trusted(connection, pid):
             return f"another process answers in place of {process} (pid {pid})"
-        answer = connection.recv(_MOST_BYTES)
+        answer = connection.recv(MOST_BYTES)
     except OSError as error:
         return f"{process} (pid {pid}) does not answer: {error}"
     finally:

@@ -111,6 +111,21 @@ def test_a_process_is_not_healthy_because_another_one_took_its_name() -> None:
     assert said == f"another process answers in place of any (pid {parent})"
 
 
+async def test_a_process_of_up_is_not_healthy_because_another_one_took_its_name() -> None:
+    parent, ended = os.getppid(), asyncio.Event()
+
+    async def lie(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(healthcheck.OK)
+        writer.close()
+        ended.set()
+
+    name = healthcheck.address("any", parent)
+    async with await asyncio.start_unix_server(lie, name):  # type: ignore[arg-type]  # bytes do
+        said = await health.ask("any", parent)
+        await ended.wait()
+    assert said == f"another process answers in place of any (pid {parent})"
+
+
 async def test_a_worker_is_healthy_while_its_heartbeats_are_answered(
     store: Store, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.local.prepared_processes import LARGE, NAMES
 from tests.local.probe import alive, wait_for
 from tests.local_stack import ROOT
+from workron.local import prepared
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 PROGRAM = Path(__file__).with_name("prepared_processes.py")
@@ -83,6 +84,19 @@ def test_it_has_no_descriptor_but_its_streams_and_those_it_was_given(ran: Ran, n
     assert files["1"] == files["2"]
     assert files[given[0]].startswith("pipe:")
     assert files[given[1]] == str(ran.folder / "children")
+
+
+def test_a_limit_of_a_billion_files_does_not_hold_up_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without close_range(2), which Python lacks if built for an old system, each number costs a system call."""
+    numbers, closed = sorted(map(int, os.listdir("/proc/self/fd"))), list[int]()
+    monkeypatch.setattr(os, "sysconf", lambda _: 2**30)
+    monkeypatch.setattr(os, "closerange", lambda low, high: closed.extend(range(low, min(high, low + 10_000))))
+    monkeypatch.setattr(os, "close", closed.append)
+
+    prepared.close_all_but(numbers[-1])
+
+    assert len(closed) <= len(numbers) + 1
+    assert not {0, 1, 2, numbers[-1]} & set(closed)
 
 
 def test_its_environment_is_exactly_what_it_was_sent(ran: Ran) -> None:

@@ -24,7 +24,7 @@ def test_an_error_of_the_host_is_not_taken_for_one_of_the_command(name: str) -> 
     assert is_of_the_host(OSError(getattr(errno, name), name, b"/usr/bin/tool"))
 
 
-@pytest.mark.parametrize("name", ["ENOENT", "EACCES", "ENOEXEC", "ENOTDIR", "ELOOP"])
+@pytest.mark.parametrize("name", ["ENOENT", "EACCES", "ENOEXEC", "ELOOP"])
 def test_a_program_that_is_not_there_is_the_fault_of_the_command_but_a_missing_shell_is_not(name: str) -> None:
     assert not is_of_the_host(OSError(getattr(errno, name), name, b"/usr/bin/tool"))
     assert is_of_the_host(OSError(getattr(errno, name), name, b"/bin/sh"))
@@ -32,6 +32,16 @@ def test_a_program_that_is_not_there_is_the_fault_of_the_command_but_a_missing_s
 
 def test_arguments_that_are_too_long_for_the_shell_are_the_fault_of_the_command() -> None:
     assert not is_of_the_host(OSError(errno.E2BIG, "too long", b"/bin/sh"))
+
+
+async def test_a_job_whose_working_directory_is_the_shell_is_not_given_back(
+    executor: Executor,
+) -> None:
+    attempt = start(executor, "true", cwd="/bin/sh", lease_ms=30)
+    outcome = await attempt.wait()
+
+    assert not attempt.given_back
+    assert outcome.error == "the working directory /bin/sh can't be used: Not a directory"
 
 
 @pytest.mark.parametrize("cwd", [None, "/"])

@@ -19,7 +19,7 @@ from typing import Final
 from workron.runtime import lifeline
 from workron.runtime.logs import STDERR
 
-_FORKS: Final = sys.platform == "linux"
+_FORKS: Final = sys.platform == "linux" and os.path.isdir("/proc/self/fd")
 """Elsewhere, system libraries may have started threads that a fork would lose."""
 _LENGTH_BYTES: Final = 8
 _MOST_FDS: Final = 16
@@ -125,9 +125,20 @@ def _separate(name: str, orders: socket.socket) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(STDERR, 1)
-    os.closerange(STDERR + 1, orders.fileno())
-    os.closerange(orders.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    close_all_but(orders.fileno())
     _set_title(f"workron {name}")
+
+
+def close_all_but(kept: int) -> None:
+    """Close all descriptors but the streams and this one.
+
+    `os.closerange` would try each number up to the limit if Python was built for an old system; containers often have
+    a limit of a billion.
+    """
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > STDERR and fd != kept:
+            with suppress(OSError):  # that of the listing
+                os.close(fd)
 
 
 def _set_title(title: str) -> None:

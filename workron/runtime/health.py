@@ -95,7 +95,9 @@ async def ask(process: str, pid: int) -> str | None:
         async with asyncio.timeout(_ASK_S):
             reader, writer = await asyncio.open_unix_connection(healthcheck.address(process, pid))  # type: ignore[arg-type]
             try:
-                answer = await reader.read()
+                if not healthcheck.is_trusted(writer.get_extra_info("socket"), pid):
+                    return f"another process answers in place of {process} (pid {pid})"
+                answer = await reader.read(healthcheck.MOST_BYTES)
             finally:
                 writer.close()
     except (OSError, TimeoutError):
