@@ -68,7 +68,7 @@ def test_a_drain_goes_to_each_worker_named(
 
     api.answer = answer
 
-    ran = scripted("drain", *options, "gone", "build-7-Ab3dEf", "-")
+    ran = scripted("drain", *options, "gone", "-", given="build-7-Ab3dEf\n")
 
     assert (ran.code, ran.err) == (3, "workron: no such worker: gone\n")
     assert "draining" in ran.out

@@ -18,6 +18,7 @@ from typing import Final
 import workron.store.source  # noqa: F401 - workers import it when they connect
 from workers.limits import NO_LIMITS
 from workers.main import run
+from workron.cli.config import load
 from workron.settings import Settings
 
 PARENT_DIES: Final = 1  # PR_SET_PDEATHSIG
@@ -68,4 +69,4 @@ def keep(settings: Settings, number: int) -> dict[str, float]:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, stop)
     prctl(PARENT_DIES, signal.SIGKILL)
-    print(json.dumps(keep(Settings(slots=int(sys.argv[2])), int(sys.argv[1]))))
+    print(json.dumps(keep(load({"slots": int(sys.argv[2])}), int(sys.argv[1]))))

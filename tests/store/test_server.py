@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers import Bench, start_server
-from workron.errors import StoreUnavailable, StoreUnsuitable
+from workron.errors import SettingsError, StoreUnavailable, StoreUnsuitable
 from workron.local.valkey import server_binary
 from workron.redis.connection import Connection
 from workron.redis.server_info import ServerInfo, check, excess
@@ -67,9 +67,12 @@ async def test_a_server_that_is_away_is_reported_in_time() -> None:
             await store.ping()
 
 
-@pytest.mark.parametrize("url", ["http://x", "redis", "redis://host:port"])
-def test_what_is_not_a_redis_url_is_refused(url: str) -> None:
-    with pytest.raises(StoreUnavailable, match="not a Redis URL"):
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("http://x", "must begin with redis://"), ("redis", "must begin with redis://"), ("redis://host:port", "a port")],
+)
+def test_what_is_not_a_redis_url_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
         Store.connect(Settings(redis=url))
 
 
