@@ -52,7 +52,8 @@ class Delivery:
                     return None
                 await asyncio.sleep(self._trouble(error))
             else:
-                self._outage.worked()
+                if exchanged.asked:
+                    self._outage.worked()
                 return exchanged
 
     async def release(self, claims: Sequence[Claim]) -> None:

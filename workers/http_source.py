@@ -98,7 +98,7 @@ class HttpSource:
         polled = request is not None and request.request_id == self._polled
         if request is None or request.limit == 0 or polled:  # of a poll that was given up the server takes back all
             finished = (await self._exchange(results, None)).finished if results else []
-            return Exchanged(finished, Claimed(parked=polled), propagating=False)
+            return Exchanged(finished, Claimed(parked=polled), propagating=False, asked=bool(results))
         exchanged = await self._exchange(results, request)
         claimed = exchanged.claimed
         if request.park_ms and not (claimed.more or claimed.answered):

@@ -34,8 +34,11 @@ async def answers() -> AsyncIterator[Answers]:
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(left.pop(0))
-        await writer.drain()
+        if content := left.pop(0):
+            writer.write(content)
+            await writer.drain()
+        else:  # a response that does not come
+            await reader.read()
         writer.close()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
@@ -99,4 +102,16 @@ async def test_an_answer_of_another_shape_ended_the_worker(answers: Answers) -> 
         await source.wait(request)
     with pytest.raises(NotTheApi, match="there is no data"):
         await source.write_output([("job", 7, OutputPatch(0, b"x", 1))])
+    await source.aclose()
+
+
+async def test_an_exchange_that_sent_nothing_ended_an_outage(answers: Answers) -> None:
+    """[A claim that waits at the API needs no exchange: the worker took that for an answer, during an outage.]"""
+    source = await HttpSource.connect(answers(GREETING, b""), None)
+    request = ClaimRequest("w", ["default"], 1, "boot:1", park_ms=60_000)
+    waiting = asyncio.create_task(source.wait(request))
+    await asyncio.sleep(0)
+    assert not (await source.exchange("w", [], request)).asked
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
     await source.aclose()

@@ -19,6 +19,8 @@ class Exchanged:
     finished: list[Finished]
     claimed: Claimed
     propagating: bool
+    asked: bool = True
+    """False: nothing had to be sent, so it says nothing about the server."""
 
 
 class Kept(StrEnum):
